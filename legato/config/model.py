@@ -26,7 +26,10 @@ class TransformerConfig:
 
 @dataclass(frozen=True, slots=True)
 class BpeTextConfig:
-    """Text side of the official models: one BPE id a position, embedded and projected to the talker's width."""
+    """Text side of the official models: one BPE id a position, embedded and projected to the talker's width.
+
+    `im_start_id`, `assistant_id`, `newline_id` are the role block that opens every prompt.
+    """
 
     text_vocab_size: int
     text_hidden_size: int
@@ -35,6 +38,8 @@ class BpeTextConfig:
     eos_id: int
     im_start_id: int
     im_end_id: int
+    assistant_id: int
+    newline_id: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,272 @@
+"""A checkpoint's JSON -> `ModelConfig`: the one constructor for the foreign configuration.
+
+Owns the names and meanings of the official keys. Three kinds of keys: what the computation needs is required and
+typed; a switch whose other value would change the computation is refused by name; everything else (generation
+leftovers of the training framework, what fine-tuning tools add) is ignored. Class defaults of the official package
+are wrong for the released models, so an absent size or id is an error, never a default.
+Knows no tensors and fetches nothing: `models/hub.py` does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from legato.config.codec_checkpoint import TOKENIZER_TYPE, codec_location, read_codec_config
+from legato.config.foreign import Section, read_json
+from legato.config.model import (
+    BpeTextConfig,
+    CodecConfig,
+    CodecIds,
+    CodePredictorConfig,
+    DurationConfig,
+    GenerationDefaults,
+    LanguageIds,
+    ModelConfig,
+    PhoneTextConfig,
+    SpeakerEncoderConfig,
+    TalkerConfig,
+    TransformerConfig,
+)
+
+KINDS = ("base", "custom_voice", "voice_design", "embedded")
+FRONT_ENDS = ("english_phones",)
+
+_PLAIN = "the talker and the predictor have plain, full, causal attention"
+
+
+def read_model_config(folder: Path, codec_folder: Path | None = None) -> ModelConfig:
+    """The configuration of the checkpoint in `folder`.
+
+    The speech tokenizer is read from `codec_folder` (see `codec_location`). Raises `CheckpointError` for a missing
+    file and `ConfigError`, naming the key, for a value that is missing, mistyped or not supported.
+    """
+    folder = Path(folder)
+    top = read_json(folder / "config.json", "it describes the model; is this the folder of a checkpoint?")
+    kind = top.string("tts_model_type")
+    if kind not in KINDS:
+        raise top.fail("tts_model_type", f"one of {', '.join(KINDS)}")
+    if top.string("tokenizer_type") != TOKENIZER_TYPE:
+        raise top.fail("tokenizer_type", f"{TOKENIZER_TYPE} (the 25 Hz models use another codec)")
+    top.expect("quantization_config", (), "its tensors are stored in another format; use the unquantised checkpoint")
+    section = top.section("talker_config")
+    text = _text(folder, top, section)
+    talker = _talker(section, text, official=kind != "embedded")
+    codec = read_codec_config(codec_location(folder, codec_folder))
+    predictor = _code_predictor(section.section("code_predictor_config"), talker.num_codebooks)
+    _check_codebooks(section, talker, predictor, codec)
+    return ModelConfig(
+        kind=kind,
+        size=top.string("tts_model_size"),
+        talker=talker,
+        code_predictor=predictor,
+        speaker_encoder=_speaker_encoder(top, section) if kind == "base" else None,
+        codec=codec,
+        generation=_generation(folder),
+    )
+
+
+# --- talker ----------------------------------------------------------------------------------------------------------
+
+
+def _talker(section: Section, text: BpeTextConfig | PhoneTextConfig, *, official: bool) -> TalkerConfig:
+    vocab_size = section.integer("vocab_size")
+    languages = section.ids("codec_language_id", below=vocab_size)
+    num_codebooks = section.integer("num_code_groups", at_least=2)
+    feedback = num_codebooks
+    if isinstance(text, PhoneTextConfig):
+        feedback = section.integer("feedback_codebooks")
+        if feedback > num_codebooks:
+            raise section.fail("feedback_codebooks", f"at most num_code_groups ({num_codebooks})")
+    speakers = section.ids("spk_id", below=vocab_size)
+    section.expect("tie_word_embeddings", (False,), "the talker's head has weights of its own")
+    return TalkerConfig(
+        stack=_stack(section),
+        vocab_size=vocab_size,
+        num_codebooks=num_codebooks,
+        feedback_codebooks=feedback,
+        text=text,
+        ids=CodecIds(
+            pad=_id(section, "codec_pad_id", vocab_size),
+            bos=_id(section, "codec_bos_id", vocab_size),
+            eos=_id(section, "codec_eos_token_id", vocab_size),
+        ),
+        language_ids=_language_ids(section, languages, vocab_size) if official else None,
+        speakers=speakers,
+        dialects=_dialects(section, speakers, languages) if official else {},
+    )
+
+
+def _language_ids(section: Section, languages: dict[str, int], vocab_size: int) -> LanguageIds:
+    return LanguageIds(
+        think=_id(section, "codec_think_id", vocab_size),
+        nothink=_id(section, "codec_nothink_id", vocab_size),
+        think_bos=_id(section, "codec_think_bos_id", vocab_size),
+        think_eos=_id(section, "codec_think_eos_id", vocab_size),
+        languages=languages,
+    )
+
+
+def _dialects(section: Section, speakers: dict[str, int], languages: dict[str, int]) -> dict[str, str]:
+    """`spk_is_dialect`: false or the dialect's language name. A speaker without an entry has no dialect."""
+    table = section.section("spk_is_dialect")
+    dialects: dict[str, str] = {}
+    for speaker in table.names():
+        value = table.value(speaker)
+        if value is False:
+            continue
+        if not isinstance(value, str) or value.lower() not in languages:
+            raise table.fail(speaker, "false or the name of a language in codec_language_id")
+        if speaker.lower() not in speakers:
+            raise table.fail(speaker, "the dialect of a speaker in spk_id")
+        dialects[speaker.lower()] = value.lower()
+    return dialects
+
+
+def _id(section: Section, key: str, vocab_size: int) -> int:
+    number = section.integer(key, at_least=0)
+    if number >= vocab_size:
+        raise section.fail(key, f"a row of the codec embedding, below vocab_size ({vocab_size})")
+    return number
+
+
+def _stack(section: Section) -> TransformerConfig:
+    """A stack of talker layers, after refusing every switch that would change what a layer computes."""
+    section.expect("hidden_act", ("silu",), "the MLP is SwiGLU with silu")
+    section.expect("attention_bias", (False,), "q, k, v and o have no bias")
+    section.expect("use_sliding_window", (False,), _PLAIN)
+    if section.value("use_sliding_window") is not False:  # switched off, the width is a leftover
+        section.expect("sliding_window", (), _PLAIN)
+    layer_types = section.value("layer_types")
+    if layer_types is not None and (not isinstance(layer_types, list) or set(layer_types) - {"full_attention"}):
+        raise section.fail("layer_types", f"all full_attention: {_PLAIN}")
+    head_dim = section.integer("head_dim")
+    _check_rope(section, head_dim)
+    stack = TransformerConfig(
+        hidden_size=section.integer("hidden_size"),
+        intermediate_size=section.integer("intermediate_size"),
+        num_hidden_layers=section.integer("num_hidden_layers"),
+        num_attention_heads=section.integer("num_attention_heads"),
+        num_key_value_heads=section.integer("num_key_value_heads"),
+        head_dim=head_dim,
+        rms_norm_eps=section.number("rms_norm_eps"),
+        rope_theta=section.number("rope_theta"),
+        max_position_embeddings=section.integer("max_position_embeddings"),
+    )
+    if stack.num_attention_heads % stack.num_key_value_heads:
+        raise section.fail("num_key_value_heads", f"a divisor of num_attention_heads ({stack.num_attention_heads})")
+    if head_dim % 2:
+        raise section.fail("head_dim", "even, because positions are rotated in pairs")
+    return stack
+
+
+def _check_rope(section: Section, head_dim: int) -> None:
+    """Null, or the interleaved three-section form whose rows are always equal here, which makes it plain RoPE."""
+    section.expect("rope_parameters", (), "write rope_theta and rope_scaling, as the official files do")
+    if not section.has("rope_scaling"):
+        return
+    rope = section.section("rope_scaling")
+    why = "positions are plain 1-D RoPE (the three rows of the interleaved form are always equal)"
+    for key in ("rope_type", "type"):
+        rope.expect(key, ("default",), why)
+    rope.expect("interleaved", (True,), why)
+    unknown = set(rope.names()) - {"rope_type", "type", "interleaved", "mrope_section"}
+    for key in sorted(unknown):
+        rope.expect(key, (), why)
+    if rope.has("mrope_section") and sum(rope.integers("mrope_section")) != head_dim // 2:
+        raise rope.fail("mrope_section", f"three sections that sum to half of head_dim ({head_dim // 2})")
+
+
+def _code_predictor(section: Section, num_codebooks: int) -> CodePredictorConfig:
+    section.expect("tie_word_embeddings", (False,), "every head of the predictor has weights of its own")
+    section.expect("num_code_groups", (num_codebooks,), f"the talker's num_code_groups is {num_codebooks}")
+    return CodePredictorConfig(
+        stack=_stack(section), codebook_size=section.integer("vocab_size"), num_codebooks=num_codebooks
+    )
+
+
+def _speaker_encoder(top: Section, talker: Section) -> SpeakerEncoderConfig:
+    section = top.section("speaker_encoder_config")
+    if section.integer("enc_dim") != talker.integer("hidden_size"):
+        raise section.fail("enc_dim", f"the talker's hidden_size ({talker.integer('hidden_size')})")
+    return SpeakerEncoderConfig(enc_dim=section.integer("enc_dim"), sample_rate_hz=section.integer("sample_rate"))
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def _text(folder: Path, top: Section, talker: Section) -> BpeTextConfig | PhoneTextConfig:
+    """The checkpoint chooses its front end: phones where talker_config has `text_track`, BPE where it has not."""
+    if talker.has("text_track"):
+        return _phone_text(talker.section("text_track"))
+    vocab_size = talker.integer("text_vocab_size")
+    vocabulary = read_json(folder / "vocab.json", "it is the text tokenizer's vocabulary")
+    return BpeTextConfig(
+        text_vocab_size=vocab_size,
+        text_hidden_size=talker.integer("text_hidden_size"),
+        pad_id=_id(top, "tts_pad_token_id", vocab_size),
+        bos_id=_id(top, "tts_bos_token_id", vocab_size),
+        eos_id=_id(top, "tts_eos_token_id", vocab_size),
+        im_start_id=_id(top, "im_start_token_id", vocab_size),
+        im_end_id=_id(top, "im_end_token_id", vocab_size),
+        assistant_id=_id(vocabulary, "assistant", vocab_size),
+        newline_id=_id(vocabulary, "\u010a", vocab_size),  # byte-level BPE writes the newline byte so
+    )
+
+
+def _phone_text(section: Section) -> PhoneTextConfig:
+    front_end = section.string("front_end")
+    if front_end not in FRONT_ENDS:
+        raise section.fail("front_end", f"one of {', '.join(FRONT_ENDS)}")
+    duration = section.section("duration")
+    return PhoneTextConfig(
+        front_end=front_end,
+        phones=section.strings("phones"),
+        tables=section.integer("tables"),
+        audio_delay_frames=section.integer("audio_delay_frames", at_least=0),
+        look_ahead_phones=section.integer("look_ahead_phones", at_least=0),
+        duration=DurationConfig(
+            hidden_size=duration.integer("hidden_size"),
+            num_layers=duration.integer("num_layers"),
+            kernel_size=duration.integer("kernel_size"),
+        ),
+    )
+
+
+# --- between the parts ------------------------------------------------------------------------------------------------
+
+
+def _check_codebooks(
+    section: Section, talker: TalkerConfig, predictor: CodePredictorConfig, codec: CodecConfig
+) -> None:
+    """What must agree between the parts; codes beyond the codec's tables must not be reachable."""
+    if codec.decoder.num_quantizers != talker.num_codebooks:
+        raise section.fail("num_code_groups", f"the codec's num_quantizers ({codec.decoder.num_quantizers})")
+    size = codec.decoder.codebook_size
+    if predictor.codebook_size != size:
+        raise section.fail("code_predictor_config", f"of vocab_size {size}, the codec's codebook_size")
+    for name, number in (("codec_pad_id", talker.ids.pad), ("codec_bos_id", talker.ids.bos)):
+        if number < size:
+            raise section.fail(name, f"beyond the codes (0..{size - 1})")
+    if talker.ids.eos < size:
+        raise section.fail("codec_eos_token_id", f"beyond the codes (0..{size - 1})")
+
+
+# --- generation ------------------------------------------------------------------------------------------------------
+
+
+def _generation(folder: Path) -> GenerationDefaults:
+    """`do_sample` false means greedy, which is temperature 0 here."""
+    section = read_json(
+        folder / "generation_config.json",
+        "it holds the sampling values that the model was tuned for; copy it from the official checkpoint",
+    )
+    return GenerationDefaults(
+        temperature=section.number("temperature") if section.boolean("do_sample") else 0.0,
+        top_k=section.integer("top_k", at_least=0),
+        top_p=section.number("top_p"),
+        repetition_penalty=section.number("repetition_penalty"),
+        predictor_temperature=section.number("subtalker_temperature") if section.boolean("subtalker_dosample") else 0.0,
+        predictor_top_k=section.integer("subtalker_top_k", at_least=0),
+        predictor_top_p=section.number("subtalker_top_p"),
+        max_new_tokens=section.integer("max_new_tokens"),
+    )
