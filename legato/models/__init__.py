@@ -1,1 +1,1 @@
-"""models."""
+"""Weights and arithmetic. State is an argument of every call, and no module keeps any."""

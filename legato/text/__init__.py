@@ -1,1 +1,1 @@
-"""text."""
+"""From the client's text to the talker's tokens and prompt plan. No tensors."""

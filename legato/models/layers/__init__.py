@@ -1,1 +1,1 @@
-"""layers."""
+"""Arithmetic that several models share: norms, rotary positions, attention, MLP, causal convolutions."""

@@ -1,0 +1,133 @@
+"""The rules of shape that concern names, sizes, heads and exceptions. Owns no state and imports no Legato.
+
+Like `tests/shape_rules.py`, each rule is a function from one parsed file to the faults found in it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from tests.shape_rules import (
+    FORBIDDEN_WORDS,
+    MARKER,
+    MAX_FILE_LINES,
+    MAX_FUNCTION_LINES,
+    Rule,
+    Source,
+    dotted,
+    environment,
+    functions,
+    globals_rule,
+    imported_modules,
+    layer_order,
+    no_torch,
+    own_state,
+    process_switches,
+    quiet,
+    typed,
+)
+
+
+def size(source: Source) -> Iterator[str]:
+    """A file fits in 300 lines, a function in 60."""
+    lines = len(source.text.splitlines())
+    if lines > MAX_FILE_LINES:
+        yield f"1: {lines} lines, at most {MAX_FILE_LINES}"
+    for function in functions(source.tree):
+        length = (function.end_lineno or function.lineno) - function.lineno + 1
+        if length > MAX_FUNCTION_LINES:
+            yield f"{function.lineno}: {function.name} has {length} lines, at most {MAX_FUNCTION_LINES}"
+
+
+def head(source: Source) -> Iterator[str]:
+    """Every file opens by saying what it owns and what it does not know: two sentences; a package file, one."""
+    is_package_file = source.path.name in ("__init__.py", "__main__.py", "conftest.py")
+    if is_package_file and not source.in_package:
+        return
+    wanted = 1 if is_package_file else 2
+    docstring = ast.get_docstring(source.tree) or ""
+    sentences = len(re.findall(r"[^\s.!?][.!?](?=\s|$)", docstring))
+    if sentences < wanted:
+        yield f"1: the head has {sentences} sentence(s), at least {wanted}"
+    elif is_package_file and len(docstring.split()) < 4:
+        yield f"1: the head says nothing: {docstring!r}"
+
+
+def names(source: Source) -> Iterator[str]:
+    """No folder or file `utils`, no class `Manager` or `Helper`."""
+    for part in source.path.parts:
+        if part.removesuffix(".py") in FORBIDDEN_WORDS:
+            yield f"1: {part} says nothing about what is inside"
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ClassDef) and re.search(r"Manager|Helper|Utils?$", node.name):
+            yield f"{node.lineno}: class {node.name}"
+
+
+def words(source: Source) -> Iterator[str]:
+    """`chunk` means four things in the field and nothing here; the calls of other libraries keep their names."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Name):
+            name = node.id if isinstance(node.ctx, ast.Store) else ""
+        elif isinstance(node, ast.Attribute):
+            name = node.attr if isinstance(node.ctx, ast.Store) else ""
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = node.name
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        else:
+            continue
+        if "chunk" in name.lower():
+            yield f"{node.lineno}: {name}: say window, packet, frame or piece"
+
+
+def exceptions(source: Source) -> Iterator[str]:
+    """No exception disappears: no bare `except`, no empty handler, no broad one that neither raises nor is marked."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and dotted(node.func) in ("contextlib.suppress", "suppress"):
+            broad = [kind for kind in node.args if dotted(kind) in ("Exception", "BaseException")]
+            yield from (f"{kind.lineno}: suppress({dotted(kind)})" for kind in broad)
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+        if node.type is None:
+            yield f"{node.lineno}: bare except"
+        elif any(dotted(kind) in ("Exception", "BaseException") for kind in caught if kind is not None):
+            raises = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
+            if not raises and MARKER not in source.line(node.lineno):
+                yield f"{node.lineno}: a broad except neither raises nor says why ({MARKER} reason)"
+        empty = all(isinstance(inner, ast.Pass) or _is_ellipsis(inner) for inner in node.body)
+        if empty and MARKER not in source.line(node.lineno):
+            yield f"{node.lineno}: the exception is swallowed"
+
+
+def _is_ellipsis(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node.value.value is ...
+
+
+def stubs(source: Source) -> Iterator[str]:
+    """What is in the package is done: no `NotImplementedError`, no note of work left over."""
+    if not source.in_package:
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Name) and node.id == "NotImplementedError":
+            yield f"{node.lineno}: NotImplementedError"
+    for number, line in enumerate(source.text.splitlines(), start=1):
+        if re.search(r"#.*\b(TODO|FIXME|XXX|HACK)\b", line):
+            yield f"{number}: {line.strip()}"
+
+
+def clock(source: Source) -> Iterator[str]:
+    """Time is an argument where decisions are taken: the scheduler and the session read no clock."""
+    if source.layer != "session" and source.path.as_posix() != "legato/engine/scheduler.py":
+        return
+    for line, module in imported_modules(source, ast.walk(source.tree)):
+        if module.split(".")[0] in ("time", "datetime"):
+            yield f"{line}: {module} is imported here"
+
+
+RULES: tuple[Rule, ...] = (
+    *(layer_order, no_torch, environment, own_state, globals_rule, quiet, process_switches, typed),
+    *(size, head, names, words, exceptions, stubs, clock),
+)
