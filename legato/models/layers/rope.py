@@ -1,6 +1,6 @@
 """Rotary position embedding, rotate-half (NeoX) layout. Owns nothing: positions are an argument.
 
-The official talker's three-section M-RoPE has three equal position rows, which makes it this plain one-dimensional form.
+The three-section M-RoPE of the official talker has three equal position rows, which makes it this plain form.
 """
 
 from __future__ import annotations

@@ -1,0 +1,84 @@
+"""The decoder's transformer at the frame rate: sliding-window attention, SwiGLU, LayerScale. Owns weights alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from legato.config.model import CodecDecoderConfig
+from legato.models.layers.attention import KeyValues, SlidingWindowAttention, window_mask
+from legato.models.layers.mlp import SwiGLU
+from legato.models.layers.norm import RMSNorm
+from legato.models.layers.rope import Rotation, inverse_frequencies, rotation
+
+
+class LayerScale(nn.Module):
+    """A learned factor for each channel of a residual branch."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` [..., width] -> the same shape."""
+        return x * self.scale
+
+
+class FrameTransformerLayer(nn.Module):
+    """`x += scale(attention(norm(x)))`, `x += scale(mlp(norm(x)))`."""
+
+    def __init__(self, config: CodecDecoderConfig) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.self_attn = SlidingWindowAttention(
+            width, config.num_attention_heads, config.num_key_value_heads, config.head_dim, config.attention_window
+        )
+        self.mlp = SwiGLU(width, config.intermediate_size)
+        self.input_layernorm = RMSNorm(width, config.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(width, config.rms_norm_eps)
+        self.self_attn_layer_scale = LayerScale(width)
+        self.mlp_layer_scale = LayerScale(width)
+
+    def forward(
+        self, x: Tensor, history: KeyValues, by: Rotation, mask: Tensor, frames: Tensor | None
+    ) -> tuple[Tensor, KeyValues]:
+        """`x` [B, T, width] and this layer's keys and values -> the same, advanced by `frames` of each row."""
+        mixed, history = self.self_attn.step(self.input_layernorm(x), history, by, mask, frames)
+        x = x + self.self_attn_layer_scale(mixed)
+        x = x + self.mlp_layer_scale(self.mlp(self.post_attention_layernorm(x)))
+        return x, history
+
+
+class FrameTransformer(nn.Module):
+    """Latents [B, C, T] -> latents [B, C, T]; every frame sees the last `attention_window` frames, itself included."""
+
+    def __init__(self, config: CodecDecoderConfig) -> None:
+        super().__init__()
+        self.window = config.attention_window
+        self.head_dim, self.theta = config.head_dim, config.rope_theta
+        self.layers = nn.ModuleList([FrameTransformerLayer(config) for _ in range(config.num_hidden_layers)])
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.input_proj = nn.Linear(config.latent_dim, config.hidden_size)
+        self.output_proj = nn.Linear(config.hidden_size, config.latent_dim)
+
+    def history_shapes(self) -> list[tuple[int, int, int]]:
+        """Heads, positions and head width of each layer's keys (and values) of one row."""
+        return [each.history_shape for each in self.modules() if isinstance(each, SlidingWindowAttention)]
+
+    def forward(
+        self, x: Tensor, past: Sequence[KeyValues], positions: Tensor, frames: Tensor | None
+    ) -> tuple[Tensor, list[KeyValues]]:
+        """`positions` [B] are the frames before the window, `frames` [B] its valid frames. Returns the next history."""
+        x = self.input_proj(x.transpose(1, 2))
+        count = x.shape[1]
+        absolute = positions[:, None] + torch.arange(count, device=x.device)
+        by = rotation(absolute, inverse_frequencies(self.head_dim, self.theta, x.device), x.dtype)
+        mask = window_mask(positions, count, self.window)
+        advanced: list[KeyValues] = []
+        for layer, history in zip(self.layers, past, strict=True):
+            x, history = layer(x, history, by, mask, frames)
+            advanced.append(history)
+        y: Tensor = self.output_proj(self.norm(x)).transpose(1, 2)
+        return y, advanced
