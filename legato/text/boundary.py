@@ -1,0 +1,142 @@
+"""How strong a cut would be between two words: a pure judgement on what stands between them.
+
+Owns the rules and word lists of sentence ends in the ten languages of the official models; holds no state. Knows
+nothing of lengths: `segment.py` decides which strength it needs.
+
+A missed sentence end costs little (the segment is longer), a false one is heard. So whatever is doubtful is no end.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from enum import IntEnum
+
+from legato.text.characters import is_no_break_space, is_space, is_wide
+
+
+class Strength(IntEnum):
+    """What a cut at this place would do to the speech, from harm to nothing at all."""
+
+    NONE = 0
+    BLANK = 1
+    CLAUSE = 2
+    SENTENCE = 3
+    PARAGRAPH = 4
+
+
+_LATIN_STOPS = frozenset(".!?…")
+_FREE_STOPS = frozenset("。！？｡‼⁇⁈⁉।॥؟۔።။។։")
+"""Stops that end a sentence without a blank after them."""
+_FULL_WIDTH_DOT = "．"
+_STOPS = _LATIN_STOPS | _FREE_STOPS | {_FULL_WIDTH_DOT}
+_LATIN_CLAUSES = frozenset(",;:–—")
+_WIDE_CLAUSES = frozenset("，、；：､﹐﹑،؛")
+
+
+def _words(listed: str) -> frozenset[str]:
+    return frozenset(listed.split())
+
+
+_ABBREVIATIONS = (
+    _words("mr mrs ms dr prof rev hon gen capt lt sgt gov sen jr sr messrs st mt vs etc cf al viz approx dept est")
+    | _words("inc ltd corp bros ave blvd")
+    | _words("bzw usw ggf evtl inkl exkl str hr fr bspw vgl sog bd dipl zzgl")  # German
+    | _words("mm mme mlle mlles mgr env sra srta sres dra ud uds sig sigg dott ing avv ecc")  # Romance
+    | _words("гг руб коп стр см др ул им тыс млн млрд")
+)
+_BEFORE_NUMBERS = _words("no nos nr p pp pg fig figs vol vols ch art op ca max min tel abb pag pág págs núm") | _words(
+    "jan feb mar apr jun jul aug sept sep oct nov dec"
+)
+"""Words of their own in another place ("he said no. Then"): abbreviations only where a number follows."""
+_DOTTED_LETTERS = re.compile(r"(?:[^\W\d_]{1,3}\.)+[^\W\d_]{1,3}")
+_EDGE_MARKS = re.compile(r"^\W+")
+
+
+def boundary(token: str, gap: str, lead: str, char: str) -> Strength:
+    """The strength of a cut between `gap` and `lead`.
+
+    `token`: the word before (no blanks inside; its end may be shortened to the last characters). `gap`: marks and
+    blanks after it. `lead`: marks that touch the next word. `char`: the next word's first character.
+    """
+    lines = gap.count("\n") + gap.count("\r") - gap.count("\r\n") + 2 * gap.count("\u2029") + 2 * gap.count("\f")
+    if lines >= 2:
+        return Strength.PARAGRAPH
+    if _is_held_by_dot(token, gap, char):
+        return Strength.NONE
+    strength = _by_marks(token, gap, lead, char)
+    return max(strength, Strength.CLAUSE) if lines else strength
+
+
+def is_abbreviation(token: str, following: str) -> bool:
+    """True if a full stop after `token` is likely its own and no sentence's end (Dr, e.g, a.m, initials, 2)."""
+    word = _EDGE_MARKS.sub("", token)
+    if not word or is_wide(word[-1]):
+        return False
+    single_letter = len(word) == 1 and word.isalpha()
+    ordinal = len(word) <= 2 and word.isdecimal()
+    listed = word.lower() in _ABBREVIATIONS or (following.isdecimal() and word.lower() in _BEFORE_NUMBERS)
+    return single_letter or ordinal or listed or _DOTTED_LETTERS.fullmatch(word) is not None
+
+
+def _is_held_by_dot(token: str, gap: str, char: str) -> bool:
+    stops = [mark for mark in gap if mark in _STOPS]
+    return stops == ["."] and gap[0] == "." and not _has_clause_mark(gap) and is_abbreviation(token, char)
+
+
+def _has_clause_mark(marks: str) -> bool:
+    return any(mark in _LATIN_CLAUSES or mark in _WIDE_CLAUSES for mark in marks)
+
+
+def _has_space(marks: str) -> bool:
+    return any(is_space(mark) for mark in marks)
+
+
+def _between_wide(token: str, char: str) -> bool:
+    return bool(token) and is_wide(token[-1]) and is_wide(char)
+
+
+def _by_marks(token: str, gap: str, lead: str, char: str) -> Strength:
+    last_stop = max((i for i, mark in enumerate(gap) if mark in _STOPS), default=-1)
+    if last_stop >= 0 and not _has_clause_mark(gap[last_stop + 1 :]):
+        return _at_stop(token, gap, gap[last_stop + 1 :], lead, char)
+    if _has_clause_mark(gap) or " -" in gap:
+        return _at_clause(token, gap, lead, char)
+    return _at_blank(token, gap, lead, char)
+
+
+def _at_stop(token: str, gap: str, after: str, lead: str, char: str) -> Strength:
+    stops = [mark for mark in gap if mark in _STOPS]
+    spaced = _has_space(after)
+    inside_quote = bool(after) and not spaced and not lead  # 「え！」と言う: the quote ends, its sentence does not
+    ends = Strength.CLAUSE if inside_quote else Strength.SENTENCE
+    if any(mark in _FREE_STOPS for mark in stops):
+        return ends
+    if _FULL_WIDTH_DOT in stops:
+        return ends if spaced or lead or is_wide(char) or is_wide(token[-1:] or " ") else Strength.NONE
+    if not spaced:  # 3.14, v1.2.0, example.com, wait...what
+        if not _between_wide(token, char):
+            return Strength.NONE
+        trails_off = all(mark in ".…" for mark in stops) and (len(stops) > 1 or stops == ["…"])
+        return Strength.CLAUSE if trails_off else ends
+    if char.islower():  # "Really?" he asked; wait... what
+        return Strength.NONE if stops == ["."] else Strength.CLAUSE
+    return Strength.SENTENCE
+
+
+def _at_clause(token: str, gap: str, lead: str, char: str) -> Strength:
+    if not _has_space(gap) and not lead and token[-1:].isdecimal() and char.isdecimal():
+        return Strength.NONE  # 22,1 and 10:30, full width too
+    if _has_space(gap) or "—" in gap or any(mark in _WIDE_CLAUSES for mark in gap) or _between_wide(token, char):
+        return Strength.CLAUSE
+    return Strength.NONE
+
+
+def _at_blank(token: str, gap: str, lead: str, char: str) -> Strength:
+    blanks = [mark for mark in gap if is_space(mark)]
+    if not blanks:
+        brackets = any(unicodedata.category(mark) in {"Pe", "Ps"} for mark in gap + lead)
+        return Strength.BLANK if brackets and (is_wide(char) or is_wide(token[-1:] or " ")) else Strength.NONE
+    if all(is_no_break_space(blank) for blank in blanks) or token[-1:].isdecimal():
+        return Strength.NONE  # 9 a.m., 22,1 °C, 5 000
+    return Strength.BLANK

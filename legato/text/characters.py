@@ -1,0 +1,82 @@
+"""What one character is to a front end: speakable, wide, an extender of the one before, an opening mark.
+
+Owns no state and no settings. Shared by segmentation and the frame budget; knows no model and no language.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+# Blocks whose characters are each about a syllable and are written without blanks between words.
+_WIDE_RANGES = (
+    (0x1100, 0x11FF),  # Hangul jamo
+    (0x2E80, 0x2FDF),  # CJK radicals
+    (0x3005, 0x3007),  # iteration mark, closing mark, zero
+    (0x3021, 0x3029),  # Hangzhou numerals
+    (0x3040, 0x30FF),  # kana
+    (0x3100, 0x318F),  # bopomofo, compatibility jamo
+    (0x31A0, 0x31FF),  # bopomofo and kana extensions
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xA960, 0xA97F),
+    (0xAC00, 0xD7FF),  # Hangul syllables
+    (0xF900, 0xFAFF),
+    (0xFF66, 0xFF9D),  # half-width kana
+    (0x20000, 0x3FFFF),
+)
+
+_SPACING_EXTENDERS = frozenset("\u0e33\u0eb3\uff9e\uff9f")  # letters that Unicode counts to the cluster before them
+_NO_BREAK_SPACES = frozenset("\u00a0\u202f\u2060\ufeff")
+
+
+def is_wide(char: str) -> bool:
+    """True for Chinese, Japanese and Korean characters that are spoken as about one syllable each."""
+    point = ord(char)
+    if point < 0x1100:
+        return False
+    return any(low <= point <= high for low, high in _WIDE_RANGES)
+
+
+def is_speakable(char: str) -> bool:
+    """True for letters and numbers of any script: what every front end can be expected to read."""
+    return unicodedata.category(char)[0] in "LN"
+
+
+def is_space(char: str) -> bool:
+    """True for white space, the no-break kinds included."""
+    return char.isspace() or char in _NO_BREAK_SPACES
+
+
+def is_no_break_space(char: str) -> bool:
+    """True for blanks that hold what stands on both sides together."""
+    return char in _NO_BREAK_SPACES
+
+
+def extends(char: str) -> bool:
+    """True if `char` belongs to the grapheme of the character before it (marks, joiners, selectors, low surrogates)."""
+    if char in "\u200d\u200c" or char in _SPACING_EXTENDERS:
+        return True
+    point = ord(char)
+    if 0xDC00 <= point <= 0xDFFF or 0x1F3FB <= point <= 0x1F3FF or 0xE0020 <= point <= 0xE007F:
+        return True
+    return unicodedata.category(char)[0] == "M"
+
+
+def joins_next(previous: str, char: str) -> bool:
+    """True if no cut may stand between `previous` and `char` though `char` is no extender by itself.
+
+    Joiners, viramas, high surrogates, and Hangul jamo that build one syllable.
+    """
+    if previous in "\u200d\u2060" or unicodedata.combining(previous) == 9:
+        return True
+    left, right = ord(previous), ord(char)
+    if 0xD800 <= left <= 0xDBFF:
+        return True
+    lead = 0x1100 <= left <= 0x115F or 0xA960 <= left <= 0xA97F
+    vowel = 0x1160 <= left <= 0x11A7 or 0xD7B0 <= left <= 0xD7C6
+    open_syllable = 0xAC00 <= left <= 0xD7A3 and (left - 0xAC00) % 28 == 0
+    if 0x1160 <= right <= 0x11A7 or 0xD7B0 <= right <= 0xD7C6:
+        return lead or vowel or open_syllable
+    if 0x11A8 <= right <= 0x11FF or 0xD7CB <= right <= 0xD7FB:
+        return vowel or 0xAC00 <= left <= 0xD7A3 or 0x11A8 <= left <= 0x11FF
+    return lead and (0x1100 <= right <= 0x115F or 0xAC00 <= right <= 0xD7A3)
