@@ -1,0 +1,56 @@
+"""The code predictor: the language model inside one frame. Official names below `talker.code_predictor.`.
+
+Owns weights alone, among them the embeddings of the residual codes, which the talker's next input needs too. Knows no
+sequence and no time: every frame starts afresh.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from legato.config.model import CodePredictorConfig
+from legato.models.layers.decoder_layer import DecoderLayer, KeyValues, run_layers, wide_dtype
+from legato.models.layers.norm import RMSNorm
+from legato.models.layers.rope import Rotation
+
+
+class CodePredictorModel(nn.Module):
+    """What stands below `talker.code_predictor.model.`; embedding j serves codebook j + 1, in the talker's width."""
+
+    def __init__(self, config: CodePredictorConfig, talker_width: int) -> None:
+        super().__init__()
+        stack = config.stack
+        self.layers = nn.ModuleList(DecoderLayer(stack) for _ in range(stack.num_hidden_layers))
+        self.norm = RMSNorm(stack.hidden_size, stack.rms_norm_eps)
+        self.codec_embedding = nn.ModuleList(
+            nn.Embedding(config.codebook_size, talker_width) for _ in range(config.num_codebooks - 1)
+        )
+
+
+class CodePredictor(nn.Module):
+    """Weights of the predictor; `predict_frame` draws with them, `predict_frame_whole_logits` judges with them."""
+
+    def __init__(self, config: CodePredictorConfig, talker_width: int) -> None:
+        super().__init__()
+        self.config = config
+        self.model = CodePredictorModel(config, talker_width)
+        self.lm_head = nn.ModuleList(
+            nn.Linear(config.stack.hidden_size, config.codebook_size, bias=False)
+            for _ in range(config.num_codebooks - 1)
+        )
+        self.small_to_mtp_projection: nn.Module = (
+            nn.Linear(talker_width, config.stack.hidden_size)
+            if talker_width != config.stack.hidden_size
+            else nn.Identity()
+        )
+
+    def forward(self, x: Tensor, *, by: Rotation, kv: KeyValues, visible: Tensor | None) -> Tensor:
+        """Inputs `x` [B, T, talker width] -> post-final-norm hidden states [B, T, D]."""
+        states = run_layers(self.model.layers, self.small_to_mtp_projection(x), by=by, kv=kv, visible=visible)
+        hidden: Tensor = self.model.norm(states)
+        return hidden
+
+    def logits(self, hidden: Tensor, residual: int) -> Tensor:
+        """`hidden` [..., D] -> float32 logits [..., codebook_size] of codebook `residual` + 1."""
+        logits: Tensor = self.lm_head[residual](hidden)
+        return logits.to(wide_dtype(logits))

@@ -1,0 +1,123 @@
+"""The pre-norm decoder layer that talker and code predictor share: grouped-query attention with per-head norms, SwiGLU.
+
+Owns its weights. Where keys and values live, and for how long, is known to the `KeyValues` that the caller passes: the
+same arithmetic serves a cache of many sequences, the scratch of one frame, and a whole sequence under autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from legato.config.model import TransformerConfig
+from legato.models.layers.mlp import SwiGLU
+from legato.models.layers.norm import RMSNorm
+from legato.models.layers.rope import Rotation, rotate
+
+
+class KeyValues(Protocol):
+    """Takes the keys and values of new positions, gives those of every position that is to be read."""
+
+    def exchange(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """`keys`, `values` [B, H_kv, T, head_dim] of this call -> both [B, H_kv, P, head_dim] to attend to.
+
+        Values at positions that the mask hides must be finite: their weight is 0, and 0 times NaN is NaN.
+        """
+
+
+class OwnKeyValues:
+    """No state: a sequence attends to the positions of this very call."""
+
+    def exchange(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """The same keys and values."""
+        return keys, values
+
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None) -> Tensor:
+    """Scaled dot-product attention, written out; softmax in float32 (float64 for float64 input).
+
+    `queries` [B, H, T, d]; `keys`, `values` [B, H_kv, P, d]; `visible` bool [B or 1, T, P], or None where every query
+    sees every key. -> [B, H, T, d]. The H / H_kv heads of a group are rows of one product: keys are never repeated.
+    """
+    B, H, T, d = queries.shape
+    H_kv, P = keys.shape[1], keys.shape[2]
+    G = H // H_kv
+    scores = (queries.reshape(B, H_kv, G * T, d) * d**-0.5) @ keys.transpose(-1, -2)
+    wide = scores.to(wide_dtype(scores))
+    if visible is not None:
+        wide = torch.where(visible[:, None, None], wide.view(B, H_kv, G, T, P), float("-inf")).view(B, H_kv, G * T, P)
+    weights = torch.softmax(wide, dim=-1).to(values.dtype)
+    return (weights @ values).view(B, H, T, d)
+
+
+class GroupedAttention(nn.Module):
+    """Grouped-query attention, no biases; RMSNorm on each head's queries and keys before the rotation."""
+
+    def __init__(self, stack: TransformerConfig) -> None:
+        super().__init__()
+        width, d = stack.hidden_size, stack.head_dim
+        self.head_dim = d
+        self.q_proj = nn.Linear(width, stack.num_attention_heads * d, bias=False)
+        self.k_proj = nn.Linear(width, stack.num_key_value_heads * d, bias=False)
+        self.v_proj = nn.Linear(width, stack.num_key_value_heads * d, bias=False)
+        self.o_proj = nn.Linear(stack.num_attention_heads * d, width, bias=False)
+        self.q_norm = RMSNorm(d, stack.rms_norm_eps)
+        self.k_norm = RMSNorm(d, stack.rms_norm_eps)
+
+    def forward(self, x: Tensor, by: Rotation, kv: KeyValues, layer: int, visible: Tensor | None) -> Tensor:
+        """`x` [B, T, D] -> [B, T, D]. The rotation is applied in the dtype of `by` (float32) and cast back."""
+        B, T, _ = x.shape
+        heads = (B, T, -1, self.head_dim)
+        queries = self.q_norm(self.q_proj(x).view(heads)).transpose(1, 2)
+        keys = self.k_norm(self.k_proj(x).view(heads)).transpose(1, 2)
+        values = self.v_proj(x).view(heads).transpose(1, 2)
+        queries, keys = rotate(queries, by).to(values.dtype), rotate(keys, by).to(values.dtype)
+        keys, values = kv.exchange(layer, keys, values)
+        mixed = attend(queries, keys, values, visible)
+        y: Tensor = self.o_proj(mixed.transpose(1, 2).reshape(B, T, -1))
+        return y
+
+
+class DecoderLayer(nn.Module):
+    """`x += attention(norm(x)); x += mlp(norm(x))`; parameter names as in the official files."""
+
+    def __init__(self, stack: TransformerConfig) -> None:
+        super().__init__()
+        self.self_attn = GroupedAttention(stack)
+        self.mlp = SwiGLU(stack.hidden_size, stack.intermediate_size)
+        self.input_layernorm = RMSNorm(stack.hidden_size, stack.rms_norm_eps)
+        self.post_attention_layernorm = RMSNorm(stack.hidden_size, stack.rms_norm_eps)
+
+    def forward(self, x: Tensor, by: Rotation, kv: KeyValues, layer: int, visible: Tensor | None) -> Tensor:
+        """`x` [B, T, D] -> [B, T, D]; arguments as of `run_layers`."""
+        x = x + self.self_attn(self.input_layernorm(x), by, kv, layer, visible)
+        y: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return y
+
+
+def run_layers(
+    layers: Iterable[nn.Module], x: Tensor, *, by: Rotation, kv: KeyValues, visible: Tensor | None
+) -> Tensor:
+    """`x` [B, T, D] through all `layers`, before any final norm. `visible` as of `attend`."""
+    for index, layer in enumerate(layers):
+        x = layer(x, by, kv, index, visible)
+    return x
+
+
+def causal_visibility(valid: Tensor) -> Tensor:
+    """Which keys each query of one call may see: `valid` bool [B, T] -> [B, T, T].
+
+    A key must be valid and not later than the query; a query that is not valid sees itself, so that no row is empty.
+    """
+    T = valid.shape[1]
+    square = torch.ones(T, T, dtype=torch.bool, device=valid.device)
+    itself = torch.eye(T, dtype=torch.bool, device=valid.device)
+    return (square.tril() & valid[:, None, :]) | itself
+
+
+def wide_dtype(x: Tensor) -> torch.dtype:
+    """The dtype for what low precision would harm: float32, or float64 where the activations are float64."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32

@@ -1,0 +1,125 @@
+"""Logits -> code. Owns nothing: settings, history and noise are arguments, one row for each sequence.
+
+A row's code depends on its own logits, settings and uniform number alone, never on the batch. The order of the filters
+is that of transformers 4.57.3: repetition penalty, minimal length, suppressed ids, temperature, top-k, top-p, draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from legato.flow import Sampling
+
+MIN_FRAMES = 2
+"""The end of speech cannot be drawn for the first two frames (`min_new_tokens` 2 of the official package)."""
+
+
+class Drawn(NamedTuple):
+    """Codes int64 [B] (or [B, Q]) and `finite` bool [B]: False where the row's logits held NaN or infinity.
+
+    The codes of such a row are valid indices but mean nothing: it has failed (`NonFiniteError`), its neighbours not.
+    """
+
+    codes: Tensor
+    finite: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class DrawSettings:
+    """How one kind of codebook is drawn: each a tensor [B]. Greedy where temperature is 0 or top_k is 1."""
+
+    temperature: Tensor
+    top_k: Tensor
+    top_p: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRows:
+    """The sampling settings of a batch: codebook 0, residual codebooks, and the penalty of codebook 0 [B]."""
+
+    first: DrawSettings
+    residual: DrawSettings
+    repetition_penalty: Tensor
+
+    @staticmethod
+    def of(rows: Sequence[Sampling], device: torch.device | str = "cpu") -> SamplingRows:
+        """One row for each of `rows`, which were checked when they were made."""
+
+        def reals(values: list[float]) -> Tensor:
+            return torch.tensor(values, dtype=torch.float32, device=device)
+
+        def counts(values: list[int]) -> Tensor:
+            return torch.tensor(values, dtype=torch.int64, device=device)
+
+        return SamplingRows(
+            first=DrawSettings(
+                reals([row.temperature for row in rows]),
+                counts([row.top_k for row in rows]),
+                reals([row.top_p for row in rows]),
+            ),
+            residual=DrawSettings(
+                reals([row.predictor_temperature for row in rows]),
+                counts([row.predictor_top_k for row in rows]),
+                reals([row.predictor_top_p for row in rows]),
+            ),
+            repetition_penalty=reals([row.repetition_penalty for row in rows]),
+        )
+
+
+def process_first_code_logits(
+    logits: Tensor,
+    seen: Tensor,
+    *,
+    frames: Tensor,
+    allow_eos: Tensor,
+    repetition_penalty: Tensor,
+    codebook_size: int,
+    eos: int,
+) -> Tensor:
+    """What is done to the logits of codebook 0 before they are drawn from: [B, V] -> [B, V], float32 or wider.
+
+    `seen` bool [B, V]: codes that the sequence has drawn so far (present or not; prompt and reference codes not
+    included). `frames` int64 [B]: number of the frame to be drawn. `allow_eos` bool [B]: False where a sequence ends by
+    its track. Ids from `codebook_size` on are no codes and are suppressed, except `eos`.
+    """
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    penalty = repetition_penalty[:, None].to(logits.dtype)
+    logits = torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+    ids = torch.arange(logits.shape[1], device=logits.device)
+    may_end = allow_eos & (frames >= MIN_FRAMES)
+    legal = (ids < codebook_size) & (ids != eos) | ((ids == eos) & may_end[:, None])
+    return logits.masked_fill(~legal, float("-inf"))
+
+
+def draw(logits: Tensor, settings: DrawSettings, uniform: Tensor) -> Drawn:
+    """Draw one code a row: `logits` [B, V] (-inf: never), `uniform` [B] in [0, 1).
+
+    Temperature, top-k (ties with the k-th are kept, as in transformers), top-p, softmax; then the inverse of the
+    cumulative distribution over the candidates in falling order (equal logits by rising id), in float64. The greedy
+    code is the first candidate. Rows with NaN, +inf or nothing but -inf are marked not finite.
+    """
+    finite = ~(torch.isnan(logits) | torch.isposinf(logits)).any(dim=1) & (logits > float("-inf")).any(dim=1)
+    sane = torch.where(finite[:, None], logits, torch.zeros((), dtype=logits.dtype, device=logits.device))
+    greedy = (settings.temperature == 0) | (settings.top_k == 1)
+    warm = torch.where(greedy, torch.ones_like(settings.temperature), settings.temperature).double()
+    ranked, order = torch.sort(sane, dim=1, descending=True, stable=True)
+
+    V = logits.shape[1]
+    k = torch.where(settings.top_k == 0, V, settings.top_k).clamp(max=V)
+    kth = ranked.gather(1, (k - 1)[:, None])
+    # The largest is subtracted before the division: no temperature, however small, makes an infinity of it.
+    heights = (ranked - ranked[:, :1]).double() / warm[:, None]
+    weights = torch.where(ranked >= kth, heights.exp(), 0.0)
+    before = weights.cumsum(1) - weights
+    mass = settings.top_p.double()[:, None] * (before + weights)[:, -1:]
+    kept = (before < mass) | (before == 0) | (settings.top_p >= 1)[:, None]
+    cumulative = torch.where(kept, weights, 0.0).cumsum(1)
+    target = uniform.double()[:, None] * cumulative[:, -1:]
+    rank = (cumulative <= target).sum(1).clamp(max=V - 1)
+    rank = torch.where(greedy, 0, rank)
+    return Drawn(order.gather(1, rank[:, None])[:, 0], finite)

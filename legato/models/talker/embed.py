@@ -1,0 +1,72 @@
+"""What the talker is fed: a prompt plan -> its input rows; a frame and the next text token -> the next input row.
+
+Owns nothing. Knows no cache and no sequence; the residual codes' embeddings belong to the code predictor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from legato.errors import StateError
+from legato.flow import PromptPlan, TextToken
+from legato.models.code_predictor.predictor import CodePredictor
+from legato.models.talker.backbone import Talker
+
+
+def embed_prompt(
+    talker: Talker,
+    predictor: CodePredictor,
+    plan: PromptPlan,
+    *,
+    speaker_vector: Tensor | None = None,
+    reference_codes: Tensor | None = None,
+) -> Tensor:
+    """The input rows of a prompt, [P, D]: each the sum of the parts that its `PromptRow` names.
+
+    `speaker_vector` [D] and `reference_codes` int64 [T, Q] are the voice's; a plan that names one which the voice does
+    not have is a `StateError`.
+    """
+    weight = talker.model.codec_embedding.weight
+    x = torch.zeros(len(plan.rows), weight.shape[1], dtype=weight.dtype, device=weight.device)
+    texts = [(at, row.text) for at, row in enumerate(plan.rows) if row.text is not None]
+    codes = [(at, row.code) for at, row in enumerate(plan.rows) if row.code is not None]
+    frames = [(at, row.reference_frame) for at, row in enumerate(plan.rows) if row.reference_frame is not None]
+    speakers = [at for at, row in enumerate(plan.rows) if row.speaker_vector]
+    if texts:
+        x[[at for at, _ in texts]] += text_vectors(talker, [token for _, token in texts])
+    if codes:
+        x[[at for at, _ in codes]] += talker.model.codec_embedding(_ids([code for _, code in codes], x))
+    if frames:
+        if reference_codes is None:
+            raise StateError("the prompt plan names reference frames, and the voice has no reference codes")
+        chosen = reference_codes.to(x.device)[_ids([frame for _, frame in frames], x)]
+        x[[at for at, _ in frames]] += frame_vectors(talker, predictor, chosen)
+    if speakers:
+        if speaker_vector is None:
+            raise StateError("the prompt plan names a speaker vector, and the voice has none")
+        x[speakers] += speaker_vector.to(x)
+    return x
+
+
+def text_vectors(talker: Talker, tokens: Sequence[TextToken]) -> Tensor:
+    """Text tokens -> [len(tokens), D], in one call."""
+    return talker.embed_text(torch.tensor(list(tokens), dtype=torch.int64, device=talker.codec_head.weight.device))
+
+
+def frame_vectors(talker: Talker, predictor: CodePredictor, frames: Tensor) -> Tensor:
+    """Frames int64 [B, Q] -> [B, D]: the sum of the embeddings of the codebooks that the model feeds back."""
+    parts = [talker.model.codec_embedding(frames[:, 0])]
+    parts += [predictor.model.codec_embedding[j](frames[:, j + 1]) for j in range(talker.config.feedback_codebooks - 1)]
+    return torch.stack(parts, dim=1).sum(dim=1)
+
+
+def next_input(talker: Talker, predictor: CodePredictor, frames: Tensor, text: Tensor) -> Tensor:
+    """The input row after a frame, [B, D]: `frames` int64 [B, Q] and text tokens int64 [B, ids per token]."""
+    return frame_vectors(talker, predictor, frames) + talker.embed_text(text)
+
+
+def _ids(values: Sequence[int], like: Tensor) -> Tensor:
+    return torch.tensor(values, dtype=torch.int64, device=like.device)

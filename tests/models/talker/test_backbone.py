@@ -1,0 +1,267 @@
+"""The talker on a cache: any slicing, batch, slot and neighbour gives what one call without a cache gives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from legato.errors import StateError
+from legato.models.talker.backbone import Talker
+from legato.models.talker.state import KVRows, TalkerCache, poison
+from tests.models.tiny_talker import PHONES, make_talker, talker_config
+
+POSITIONS = 24
+SLOTS = 5
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-11}
+
+
+def poisoned_cache(talker: Talker, dtype: torch.dtype = torch.float64) -> TalkerCache:
+    """Every slot NaN: what a row has not written itself shows when it is read."""
+    cache = TalkerCache.allocate(talker.config.stack, SLOTS, POSITIONS, dtype)
+    poison(cache, KVRows.of(range(SLOTS)))
+    return cache
+
+
+def inputs(rows: int, length: int, dtype: torch.dtype = torch.float64, seed: int = 3) -> Tensor:
+    return torch.randn(rows, length, 32, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def sliced(talker: Talker, cache: TalkerCache, rows: KVRows, x: Tensor, cuts: list[int]) -> Tensor:
+    """All hidden states of `x` [B, T, D], computed in slices ending at `cuts`."""
+    parts, start = [], 0
+    for end in [*cuts, x.shape[1]]:
+        starts = torch.full((x.shape[0],), start)
+        parts.append(talker.forward_all(cache, rows, x[:, start:end], starts))
+        start = end
+    return torch.cat(parts, dim=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_position_at_a_time_equals_the_whole(dtype: torch.dtype) -> None:
+    talker = make_talker(dtype=dtype)
+    x = inputs(2, POSITIONS, dtype)
+    with torch.inference_mode():
+        whole = talker.forward_whole(x)
+        stepped = sliced(talker, poisoned_cache(talker, dtype), KVRows.of([3, 1]), x, list(range(1, POSITIONS)))
+    assert (stepped - whole).abs().max() < TOLERANCE[dtype]
+    # Attention matters: without its past, the last position comes out otherwise.
+    with torch.inference_mode():
+        alone = talker.forward_whole(x[:, -1:])
+    assert (alone[:, 0] - whole[:, -1]).abs().max() > 0.1
+
+
+@settings(max_examples=15, deadline=None)
+@given(cuts=st.sets(st.integers(1, 16), max_size=5), slots=st.permutations(range(SLOTS)))
+def test_any_slicing_in_any_slots_equals_the_whole(cuts: set[int], slots: list[int]) -> None:
+    talker, x = make_talker(dtype=torch.float64), inputs(3, 17)
+    with torch.inference_mode():
+        whole = talker.forward_whole(x)
+        parts = sliced(talker, poisoned_cache(talker), KVRows.of(slots[:3]), x, sorted(cuts))
+    assert (parts - whole).abs().max() < TOLERANCE[torch.float64]
+
+
+def test_forward_gives_the_last_valid_position_of_forward_all() -> None:
+    talker, x = make_talker(dtype=torch.float64), inputs(3, 6)
+    starts, lengths = torch.zeros(3, dtype=torch.int64), torch.tensor([6, 1, 4])
+    with torch.inference_mode():
+        every = talker.forward_all(poisoned_cache(talker), KVRows.of([0, 1, 2]), x, starts, lengths)
+        last = talker(poisoned_cache(talker), KVRows.of([0, 1, 2]), x, starts, lengths)
+        unpadded = talker(poisoned_cache(talker), KVRows.of([0, 1, 2]), x, starts)
+    assert (last - every[torch.arange(3), lengths - 1]).abs().max() < 1e-12
+    assert (unpadded[0] - last[0]).abs().max() < 1e-12
+    assert (unpadded[1] - last[1]).abs().max() > 1e-2
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    plan=st.lists(st.tuples(st.integers(0, 8), st.integers(1, 7)), min_size=1, max_size=4),
+    slots=st.permutations(range(SLOTS)),
+    span_slack=st.integers(0, 6),
+)
+def test_ragged_rows_at_different_positions_equal_each_row_alone(
+    plan: list[tuple[int, int]], slots: list[int], span_slack: int
+) -> None:
+    """Each row has `start` positions behind it and takes `length` more, padded with NaN to the longest."""
+    talker = make_talker(dtype=torch.float64)
+    rows, data = slots[: len(plan)], inputs(4, POSITIONS)
+    cache = poisoned_cache(talker)
+    longest = max(length for _, length in plan)
+    x = torch.full((len(plan), longest, 32), float("nan"), dtype=torch.float64)
+    with torch.inference_mode():
+        for at, (start, length) in enumerate(plan):
+            x[at, :length] = data[at, start : start + length]
+            if start:
+                talker(cache, KVRows.of([rows[at]]), data[at : at + 1, :start], torch.tensor([0]))
+        before = cache.keys.clone(), cache.values.clone()
+        starts, lengths = (torch.tensor(part) for part in zip(*plan, strict=True))
+        span = min(POSITIONS, int((starts + lengths).max()) + span_slack)
+        hidden = talker(cache, KVRows.of(rows), x, starts, lengths, span=span)
+        for at, (start, length) in enumerate(plan):
+            whole = talker.forward_whole(data[at : at + 1, : start + length])
+            assert (hidden[at] - whole[0, -1]).abs().max() < TOLERANCE[torch.float64]
+    touched = torch.zeros(SLOTS, POSITIONS, dtype=torch.bool)
+    for at, (start, length) in enumerate(plan):
+        touched[rows[at], start : start + length] = True
+    for old, new in zip(before, (cache.keys, cache.values), strict=True):
+        same = (old == new) | (old.isnan() & new.isnan())
+        assert same.all(dim=(0, 2, 4))[~touched].all(), "a padding position or another slot was written"
+
+
+def test_padding_may_reach_beyond_the_slot() -> None:
+    """A row that just fills its slot, beside a longer one: its padding would stand beyond the cache."""
+    talker, data = make_talker(dtype=torch.float64), inputs(2, POSITIONS)
+    cache = poisoned_cache(talker)
+    with torch.inference_mode():
+        talker(cache, KVRows.of([4]), data[:1, : POSITIONS - 2], torch.tensor([0]))
+        x = torch.stack((torch.cat((data[0, -2:], torch.full((6, 32), float("nan")))), data[1, :8]))
+        hidden = talker(cache, KVRows.of([4, 0]), x, torch.tensor([POSITIONS - 2, 0]), torch.tensor([2, 8]))
+        whole = talker.forward_whole(data)
+    assert (hidden[0] - whole[0, -1]).abs().max() < TOLERANCE[torch.float64]
+    assert (hidden[1] - whole[1, 7]).abs().max() < TOLERANCE[torch.float64]
+
+
+def test_idle_rows_write_nothing_and_harm_nobody() -> None:
+    talker, x = make_talker(dtype=torch.float64), inputs(4, 3)
+    cache = poisoned_cache(talker)
+    x[1:3] = float("nan")
+    with torch.inference_mode():
+        hidden = talker(cache, KVRows.of([1, 4, 4, 0]), x, torch.tensor([0, 0, 5, 0]), torch.tensor([3, 0, 0, 3]))
+        whole = talker.forward_whole(x)
+    assert (hidden[[0, 3]] - whole[[0, 3], -1]).abs().max() < TOLERANCE[torch.float64]
+    assert cache.keys[:, 4].isnan().all()
+    assert cache.values[:, 4].isnan().all()
+
+
+def test_consecutive_slots_read_as_a_slice_equal_gathered_ones() -> None:
+    talker, x = make_talker(dtype=torch.float32), inputs(3, 9, torch.float32)
+    known = KVRows.of([1, 2, 3])
+    assert known.run == slice(1, 4)
+    assert KVRows.of([1, 3, 2]).run is None
+    with torch.inference_mode():
+        by_slice = sliced(talker, poisoned_cache(talker, torch.float32), known, x, [4, 8])
+        by_index = sliced(talker, poisoned_cache(talker, torch.float32), KVRows(known.index), x, [4, 8])
+    assert torch.equal(by_slice, by_index)
+
+
+@pytest.mark.parametrize(
+    "fault", ["row swapped", "start too late", "start too early", "stale position", "span too short", "no query norm"]
+)
+def test_the_checks_would_see(fault: str) -> None:
+    """Negative controls: each fault moves the result far beyond the tolerance, or makes it NaN."""
+    talker, x = make_talker(dtype=torch.float64), inputs(2, 10)
+    cache, rows, starts, span = poisoned_cache(talker), KVRows.of([0, 1]), torch.tensor([9, 9]), 10
+    with torch.inference_mode():
+        whole = talker.forward_whole(x)[:, -1]
+        talker(cache, rows, x[:, :9], torch.tensor([0, 0]))
+        if fault == "row swapped":
+            rows = KVRows.of([1, 0])
+        elif fault == "start too late":
+            starts, span = starts + 1, 11
+        elif fault == "start too early":
+            starts = starts - 1
+        elif fault == "stale position":
+            cache.keys[:, :, :, 5] = cache.keys[:, :, :, 4]
+            cache.values[:, :, :, 5] = cache.values[:, :, :, 4]
+        elif fault == "span too short":
+            span = 8
+        elif fault == "no query norm":
+            for layer in talker.model.layers:
+                layer.self_attn.q_norm.weight.fill_(1.0)
+        error = (talker(cache, rows, x[:, 9:], starts, span=span) - whole).abs().max()
+    assert error.isnan() or error > 1e-4
+
+
+def test_a_row_does_not_feel_its_neighbours() -> None:
+    """The same slot and input beside other data: equal to the bit at one shape, and other data do give other results."""
+    talker, x = make_talker(), inputs(4, 6, torch.float32)
+    other = torch.cat((x[:1], 3.0 * inputs(3, 6, torch.float32, seed=9)))
+    starts = torch.zeros(4, dtype=torch.int64)
+    with torch.inference_mode():
+        first = talker(poisoned_cache(talker, torch.float32), KVRows.of([2, 0, 1, 3]), x, starts)
+        second = talker(poisoned_cache(talker, torch.float32), KVRows.of([2, 0, 1, 3]), other, starts)
+    assert torch.equal(first[0], second[0])
+    assert (first[1:] - second[1:]).abs().min(dim=1).values.max() > 0
+
+
+def test_whole_call_with_padding_on_either_side() -> None:
+    talker, x = make_talker(dtype=torch.float64), inputs(2, 5)
+    noise = 10.0 * inputs(2, 3, seed=5)
+    left = torch.cat((noise[:1], x[:1]), dim=1)
+    right = torch.cat((x[1:], noise[1:]), dim=1)
+    valid = torch.tensor([[False] * 3 + [True] * 5, [True] * 5 + [False] * 3])
+    with torch.inference_mode():
+        plain = talker.forward_whole(x)
+        padded = talker.forward_whole(torch.cat((left, right)), valid)
+        unmasked = talker.forward_whole(left)
+    assert (padded[0, 3:] - plain[0]).abs().max() < TOLERANCE[torch.float64]
+    assert (padded[1, :5] - plain[1]).abs().max() < TOLERANCE[torch.float64]
+    assert padded.isfinite().all()
+    assert (unmasked[0, 3:] - plain[0]).abs().max() > 1e-2
+
+
+def test_whole_call_carries_gradients_to_every_layer() -> None:
+    talker, x = make_talker(talker_config(PHONES)), inputs(2, 5, torch.float32)
+    hidden = talker.forward_whole(x + talker.embed_text(torch.zeros(2, 5, 4, dtype=torch.int64)))
+    talker.first_code_logits(hidden).logsumexp(-1).sum().backward()
+    silent = [
+        name
+        for name, parameter in talker.named_parameters()
+        if parameter.grad is None or not parameter.grad.abs().sum() > 0
+    ]
+    assert silent == ["model.codec_embedding.weight"]
+
+
+def test_bfloat16_keeps_norms_rotation_and_softmax_in_float32() -> None:
+    """Low precision in these is what made others' quality drop; the error against float32 stays that of the weights."""
+    exact = make_talker()
+    rounded = make_talker().to(torch.bfloat16)
+    with torch.no_grad():
+        for kept, low in zip(exact.parameters(), rounded.parameters(), strict=True):
+            kept.copy_(low.float())
+    x = inputs(2, 20, torch.bfloat16)
+    with torch.inference_mode():
+        reference = exact.first_code_logits(exact.forward_whole(x.float())[:, -1])
+        cache = TalkerCache.allocate(exact.config.stack, 2, 4096, torch.bfloat16)
+        hidden = rounded(cache, KVRows.of([0, 1]), x, torch.tensor([0, 0]))
+        logits = rounded.first_code_logits(hidden)
+        # Far out, neighbouring positions share a bfloat16 angle: only float32 angles tell them apart.
+        far = rounded(cache, KVRows.of([0, 1]), x, torch.tensor([4000, 4001]))
+    assert logits.dtype == torch.float32
+    assert hidden.dtype == torch.bfloat16
+    assert (logits - reference).abs().max() < 0.05 * reference.abs().max()
+    assert far.isfinite().all()
+
+
+@pytest.mark.parametrize("stranger", [torch.tensor([0, 1]), (0, 1), object()])
+def test_rows_of_another_kind_are_refused(stranger: object) -> None:
+    talker, x = make_talker(), inputs(2, 1, torch.float32)
+    cache = TalkerCache.allocate(talker.config.stack, 2, 4, torch.float32)
+    with pytest.raises(StateError, match="KVRows"):
+        talker(cache, stranger, x, torch.tensor([0, 0]))
+    with pytest.raises(StateError, match="KVRows"):
+        poison(cache, stranger)  # type: ignore[arg-type]
+
+
+def test_codec_rows_are_refused() -> None:
+    from legato.models.codec.state import CodecRows
+
+    cache = TalkerCache.allocate(talker_config().stack, 2, 4, torch.float32)
+    with pytest.raises(StateError, match="not by CodecRows"):
+        poison(cache, CodecRows(torch.tensor([0, 1])))  # type: ignore[arg-type]
+
+
+def test_kv_rows_take_only_a_vector_of_int64() -> None:
+    with pytest.raises(StateError, match="int64"):
+        KVRows(torch.tensor([0.0, 1.0]))
+    with pytest.raises(StateError, match="int64"):
+        KVRows(torch.tensor([[0, 1]]))
+
+
+def test_bytes_per_position_of_the_official_size() -> None:
+    """28 layers, 8 key heads of 128: 112 KiB in bfloat16."""
+    cache = TalkerCache(*(torch.zeros(28, 1, 8, 2, 128, dtype=torch.bfloat16) for _ in range(2)))
+    assert cache.bytes_per_position == 112 * 1024
+    assert (cache.slots, cache.positions) == (1, 2)
