@@ -1,0 +1,92 @@
+# The one door to this repository. `make` alone lists what there is.
+# Each target does its own set-up, on a machine that has Python 3.10 or newer, git and make; a second run starts at once.
+
+PYTHON ?= python3
+TEXT ?= Hello from Legato.
+OUT ?= out.wav
+ARGS ?=
+TORCH_INDEX ?=
+CONSTRAINTS ?= constraints.txt
+
+VENV := .venv
+PARITY_VENV := .venv-parity
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+MADE := $(VENV)/made.stamp
+RUN := $(VENV)/run.stamp
+DEV := $(VENV)/dev.stamp
+
+# Handed over in the environment, so that quotes and dollar signs in a text arrive as they were typed.
+export LEGATO_SAY_TEXT := $(value TEXT)
+
+.DEFAULT_GOAL := help
+.PHONY: help say test check format parity parity-full voice clean clean-all
+
+help:
+	@echo 'Legato: exact streaming inference for Qwen3-TTS-class speech models'
+	@echo
+	@echo '  make say TEXT="Hello from Legato."   speak with the voice in this repository; writes out.wav'
+	@echo '  make test                            all tests (ARGS="-k codec -x" goes to pytest)'
+	@echo '  make check                           lint, formatting and types'
+	@echo '  make format                          put the code in the form that `make check` asks for'
+	@echo '  make parity                          compare with the official package, in an environment of its own'
+	@echo '  make parity-full                     the same, and once more at the full 0.6B size'
+	@echo '  make voice                           train the embedded voice again (hours)'
+	@echo '  make clean, make clean-all           remove what commands left behind; the environments too'
+	@echo
+	@echo '  OUT=file.wav      where `make say` writes           ARGS="..."   more options for the command below'
+	@echo '  PYTHON=python3.12 which Python makes .venv'
+	@echo '  TORCH_INDEX=URL   where torch is taken from. On Linux PyPI has the CUDA build (several GB);'
+	@echo '                    https://download.pytorch.org/whl/cpu has the small one for the CPU'
+	@echo
+	@echo 'After `make say` the command itself is $(BIN)/legato; try `$(BIN)/legato --help`.'
+
+say: $(RUN)
+	@$(BIN)/legato say "$$LEGATO_SAY_TEXT" -o "$(OUT)" $(ARGS)
+
+test: $(DEV)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(DEV)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p legato -p tests
+
+format: $(DEV)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis out.wav
+	find legato tests parity recipes -name __pycache__ -type d -prune -exec rm -rf {} +
+
+clean-all: clean
+	rm -rf $(VENV) $(PARITY_VENV)
+
+# --- environments ----------------------------------------------------------------------------------------------------
+
+$(MADE):
+	@command -v "$(PYTHON)" >/dev/null || { \
+	  echo "There is no '$(PYTHON)' here. Install Python 3.10 or newer, or name one: make PYTHON=/path/to/python ..." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo "Legato needs Python 3.10 or newer; '$(PYTHON)' is $$("$(PYTHON)" -V 2>&1). Name another: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "'$(PYTHON)' cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	"$(PYTHON)" -m venv $(VENV)
+	@touch $@
+
+$(RUN): pyproject.toml constraints.txt $(MADE)
+	@echo 'Setting up $(VENV), once.'
+ifneq ($(TORCH_INDEX),)
+	$(PIP) install --no-deps --index-url "$(TORCH_INDEX)" "$$(grep '^torch==' constraints.txt)"
+else
+	@if [ "$$(uname -s)" = Linux ] && ! command -v nvidia-smi >/dev/null; then \
+	  echo 'No NVIDIA GPU is seen. If torch comes as several GB below, stop and add'; \
+	  echo '  TORCH_INDEX=https://download.pytorch.org/whl/cpu'; fi
+endif
+	$(PIP) install -c "$(CONSTRAINTS)" -e .
+	@touch $@
+
+$(DEV): $(RUN)
+	$(PIP) install -c "$(CONSTRAINTS)" -e '.[dev]'
+	@touch $@
