@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from legato.config.model import CodecDecoderConfig
+from legato.config.model import CodecDecoderConfig, CodecEncoderConfig
 from legato.errors import BadCodeError
 
 USAGE_FLOOR = 1e-5
@@ -17,6 +17,28 @@ USAGE_FLOOR = 1e-5
 
 DECODER_UNUSED = ("quantizer.rvq_first.input_proj.weight", "quantizer.rvq_rest.input_proj.weight")
 """Tensors of the checkpoint's `decoder.` that decoding does not need."""
+
+
+def encoder_unused(config: CodecEncoderConfig) -> tuple[str, ...]:
+    """Tensors of the checkpoint's `encoder.` that encoding does not need: flags, output projections, later levels."""
+    stored = {
+        "semantic": config.num_semantic_quantizers,
+        "acoustic": config.num_quantizers - config.num_semantic_quantizers,
+    }
+    needed = {
+        "semantic": config.num_semantic_quantizers,
+        "acoustic": config.valid_quantizers - config.num_semantic_quantizers,
+    }
+    names: list[str] = []
+    for kind, levels in stored.items():
+        prefix = f"quantizer.{kind}_residual_vector_quantizer."
+        names.append(prefix + "output_proj.weight")
+        for level in range(levels):
+            codebook = f"{prefix}layers.{level}.codebook."
+            names.append(codebook + "initialized")
+            if level >= needed[kind]:
+                names += [codebook + "embed_sum", codebook + "cluster_usage"]
+    return tuple(names)
 
 
 def bake_codebook(embedding_sum: Tensor, cluster_usage: Tensor) -> Tensor:
@@ -110,3 +132,57 @@ class SplitQuantizer(nn.Module):
         first: Tensor = self.rvq_first(codes[..., : self.semantic])
         rest: Tensor = self.rvq_rest(codes[..., self.semantic :])
         return first + rest
+
+
+class EncoderLevel(nn.Module):
+    """One level of the encoder's quantizer: the nearest entry of `codebook.table`."""
+
+    def __init__(self, size: int, width: int) -> None:
+        super().__init__()
+        self.codebook = Codebook(size, width)
+
+    def nearest(self, x: Tensor) -> Tensor:
+        """`x` [B, T, D] -> codes [B, T]: smallest L2 distance in float32, the lower code on a tie."""
+        flat = x.flatten(0, 1).float()
+        return torch.cdist(flat[None], self.codebook.table.float()[None])[0].argmin(-1).view(x.shape[:2])
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Codes [B, T] -> [B, T, D]."""
+        return functional.embedding(codes, self.codebook.table)
+
+
+class EncoderResidualQuantizer(nn.Module):
+    """Projects latents and quantizes them level by level; each level sees what the ones before left over."""
+
+    def __init__(self, levels: int, size: int, width: int, in_width: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([EncoderLevel(size, width) for _ in range(levels)])
+        self.input_proj = nn.Conv1d(in_width, width, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Latents [B, in_width, T] -> codes [B, T, levels]."""
+        residual = self.input_proj(x).transpose(1, 2)
+        codes: list[Tensor] = []
+        for level in self.layers:
+            assert isinstance(level, EncoderLevel)
+            code = level.nearest(residual)
+            residual = residual - level(code).to(residual.dtype)
+            codes.append(code)
+        return torch.stack(codes, dim=-1)
+
+
+class EncoderQuantizer(nn.Module):
+    """Semantic and acoustic quantizers of the same latents, independent of each other; only the valid levels."""
+
+    def __init__(self, config: CodecEncoderConfig) -> None:
+        super().__init__()
+        size, width, latent = config.codebook_size, config.codebook_dim, config.hidden_size
+        semantic = config.num_semantic_quantizers
+        acoustic = config.valid_quantizers - semantic
+        self.semantic_residual_vector_quantizer = EncoderResidualQuantizer(semantic, size, width, latent)
+        self.acoustic_residual_vector_quantizer = EncoderResidualQuantizer(acoustic, size, width, latent)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Latents [B, latent, T] -> codes [B, T, valid_quantizers], semantic first."""
+        semantic = self.semantic_residual_vector_quantizer(x)
+        return torch.cat((semantic, self.acoustic_residual_vector_quantizer(x)), dim=-1)

@@ -54,6 +54,13 @@ def window_mask(positions: Tensor, count: int, window: int) -> Tensor:
     return (band & exists[:, None, :])[:, None]
 
 
+def causal_mask(past: int, count: int, device: torch.device) -> Tensor:
+    """What `count` new positions may see of `past` earlier ones and of each other: [1, 1, count, past + count]."""
+    place = torch.arange(past + count, device=device)
+    query = torch.arange(past, past + count, device=device)
+    return (place <= query[:, None])[None, None]
+
+
 class SelfAttention(nn.Module):
     """Multi-head self-attention without biases; keys and values of the past are an argument."""
 
