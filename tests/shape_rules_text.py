@@ -42,11 +42,11 @@ def size(source: Source) -> Iterator[str]:
 
 
 def head(source: Source) -> Iterator[str]:
-    """Every file opens by saying what it owns and what it does not know: two sentences; a package file, one."""
-    is_package_file = source.path.name in ("__init__.py", "__main__.py", "conftest.py")
+    """Every file opens by saying what it owns and what it does not know: two sentences; tests and `__init__`, one."""
+    is_package_file = source.path.name in ("__init__.py", "__main__.py")
     if is_package_file and not source.in_package:
         return
-    wanted = 1 if is_package_file else 2
+    wanted = 1 if is_package_file or source.path.parts[0] == "tests" else 2
     docstring = ast.get_docstring(source.tree) or ""
     sentences = len(re.findall(r"[^\s.!?][.!?](?=\s|$)", docstring))
     if sentences < wanted:
@@ -127,7 +127,22 @@ def clock(source: Source) -> Iterator[str]:
             yield f"{line}: {module} is imported here"
 
 
+def lease_makers(source: Source) -> Iterator[str]:
+    """Only a pool makes its leases, and no name with an underscore in front is imported from another file."""
+    if not source.in_package:
+        return
+    makers = {"KVLease": "legato/engine/kv_pool.py", "CodecLease": "legato/engine/codec_pool.py"}
+    for node in ast.walk(source.tree):
+        maker = makers.get(dotted(node.func).split(".")[-1]) if isinstance(node, ast.Call) else None
+        if isinstance(node, ast.Call) and maker and source.path.as_posix() != maker:
+            yield f"{node.lineno}: {dotted(node.func)} is made outside {maker}"
+    for line, module in imported_modules(source, ast.walk(source.tree)):
+        last = module.split(".")[-1]
+        if module.startswith("legato.") and last.startswith("_") and not last.startswith("__"):
+            yield f"{line}: {module} is private to its file"
+
+
 RULES: tuple[Rule, ...] = (
     *(layer_order, no_torch, environment, own_state, globals_rule, quiet, process_switches, typed),
-    *(size, head, names, words, exceptions, stubs, clock),
+    *(size, head, names, words, exceptions, stubs, clock, lease_makers),
 )

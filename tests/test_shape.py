@@ -72,6 +72,9 @@ SEEDED: tuple[tuple[str, str, str], ...] = (
     ("stubs", "legato/engine/a.py", "x = 1  # TODO later"),
     ("clock", "legato/session/a.py", "import time"),
     ("clock", "legato/engine/scheduler.py", "from time import monotonic"),
+    ("lease_makers", "legato/engine/loop.py", "lease = KVLease(slot=0, epoch=0, sequence=s)"),
+    ("lease_makers", "legato/engine/kv_pool.py", "lease = leases.CodecLease(slot=0, epoch=0, stream=s)"),
+    ("lease_makers", "legato/engine/a.py", "from legato.models.code_predictor.predict import _FrameScratch"),
 )
 
 INNOCENT: tuple[tuple[str, str, str], ...] = (
@@ -91,6 +94,7 @@ INNOCENT: tuple[tuple[str, str, str], ...] = (
     ("exceptions", "legato/engine/a.py", "try:\n    f()\nexcept Exception as error:\n    raise E from error"),
     ("exceptions", "legato/engine/a.py", "try:\n    f()\nexcept Exception:  # boundary: one row fails alone\n    g()"),
     ("exceptions", "legato/engine/a.py", "try:\n    f()\nexcept ValueError:\n    x = 1"),
+    ("lease_makers", "legato/engine/kv_pool.py", "lease = KVLease(slot=0, epoch=0, sequence=s)"),
 )
 
 
