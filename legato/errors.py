@@ -1,6 +1,7 @@
 """One tree of exceptions. Each class has a stable `code` (for clients and logs) and may name the `field` at fault.
 
-Every message says what is wrong, with the values, and the way out. Knows nothing of HTTP: a server maps codes to statuses.
+Every message says what is wrong, with the values, and the way out. Knows nothing of HTTP: a server maps codes to
+statuses.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class DownloadError(CheckpointError):
 
 
 class StateError(LegatoError):
-    """An event that the state does not allow, a stale lease, a row of the wrong pool: a fault of the caller or of Legato."""
+    """An event that the state does not allow, a stale lease, a row of the wrong pool: the caller's fault or ours."""
 
     code = "state"
 
@@ -112,3 +113,15 @@ class NonFiniteError(GenerationError):
     """NaN or infinity in logits or samples."""
 
     code = "non_finite"
+
+
+class QueueFullError(LegatoError):
+    """Too many streams wait already; try again later."""
+
+    code = "queue_full"
+
+
+class EngineClosedError(LegatoError):
+    """The engine was closed, or its device failed; streams that were under way end with this."""
+
+    code = "engine_closed"

@@ -228,4 +228,5 @@ class Packet:
         import numpy as np
 
         scaled = np.rint(self.float32() * np.float32(32768.0))
-        return np.clip(scaled, -32768, 32767).astype("<i2")
+        clipped: npt.NDArray[np.int16] = np.clip(scaled, -32768, 32767).astype("<i2")
+        return clipped

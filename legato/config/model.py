@@ -53,7 +53,7 @@ class DurationConfig:
 
 @dataclass(frozen=True, slots=True)
 class PhoneTextConfig:
-    """Text side of the embedded voice: one phone id for each table (a table is a quarter of a frame), embeddings summed."""
+    """Text side of the embedded voice: one phone id for each table (a quarter of a frame each), embeddings summed."""
 
     front_end: str
     phones: tuple[str, ...]
@@ -91,8 +91,8 @@ class TalkerConfig:
     """The talker: `stack`, its codec vocabulary, its text side and its tables of speakers and languages.
 
     `num_codebooks` are the codes of a frame; the first `feedback_codebooks` of them are summed into the next input (all
-    of them in the official models). `speakers` maps lower-case names to rows; `dialects` maps a speaker to its dialect's
-    language name. `language_ids` is None where the model has no language tag (the embedded voice).
+    of them in the official models). `speakers` maps lower-case names to rows; `dialects` maps a speaker to its
+    dialect's language name. `language_ids` is None where the model has no language tag (the embedded voice).
     """
 
     stack: TransformerConfig

@@ -1,0 +1,39 @@
+"""Limits and settings of one engine, frozen, with the one documented default of each. Knows no checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from legato.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How much one engine holds and computes at once.
+
+    `streams`: streams that speak at the same time; each has one codec slot.
+    `kv_slots`: sequences that hold talker positions at once. One more than `streams` lets the next segment of a long
+    text be prefilled while the present one still speaks.
+    `positions`: prompt and frames that one sequence may take; 2,048 is about two and a half minutes. The memory it
+    costs is printed by `legato doctor --model`.
+    `prefill_positions`: prompt positions computed in one turn, so that running streams keep their pace.
+    `queue`: streams that may wait for a slot; one more is refused.
+    `voice_cache_bytes`: cloned voices kept for reuse.
+    """
+
+    streams: int = 1
+    kv_slots: int = 2
+    positions: int = 2048
+    prefill_positions: int = 512
+    queue: int = 64
+    voice_cache_bytes: int = 256 * 2**20
+
+    def __post_init__(self) -> None:
+        for name in ("streams", "kv_slots", "positions", "prefill_positions", "queue", "voice_cache_bytes"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}", field=name)
+        if self.kv_slots < self.streams:
+            raise InputError(
+                f"kv_slots ({self.kv_slots}) must be at least streams ({self.streams}): a stream that speaks needs one",
+                field="kv_slots",
+            )

@@ -1,0 +1,56 @@
+"""Windows of many streams, one codec batch. Owns the codec slots of the engine; knows no talker and no packet.
+
+A window that holds a code outside its codebook is refused before anything is computed, so that it can fail its own
+stream alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from legato.engine.codec_pool import CodecPool
+from legato.engine.leases import CodecLease
+from legato.flow import Frame
+from legato.models.codec.decoder import CodecDecoder
+from legato.models.codec.quantizer import check_codes
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The frames that one stream gets decoded in this turn."""
+
+    lease: CodecLease
+    frames: tuple[Frame, ...]
+
+
+class CodecStage:
+    """The codec decoder over the engine's slots."""
+
+    def __init__(self, decoder: CodecDecoder, pool: CodecPool) -> None:
+        self._decoder = decoder
+        self.pool = pool
+        self._device = next(decoder.parameters()).device
+
+    def check(self, frames: Sequence[Frame]) -> None:
+        """`BadCodeError` naming frame, codebook and value when a code is outside its codebook."""
+        check_codes(torch.tensor([frames], dtype=torch.long), self._decoder.config.codebook_size)
+
+    def decode(self, windows: Sequence[Window]) -> list[npt.NDArray[np.float32]]:
+        """Samples of each window, float32 [frames * frame_samples]; the histories advance by exactly its frames."""
+        counts = [len(window.frames) for window in windows]
+        longest = max(counts)
+        filler = (0,) * len(windows[0].frames[0])
+        codes = torch.tensor(
+            [[*window.frames, *(filler,) * (longest - len(window.frames))] for window in windows], dtype=torch.long
+        ).to(self._device)
+        frames = torch.tensor(counts).to(self._device) if min(counts) < longest else None
+        leases = [window.lease for window in windows]
+        samples, history = self._decoder(self.pool.gather(leases), codes, frames)
+        self.pool.scatter(leases, history)
+        host = samples.float().cpu().numpy()
+        return [host[row, : count * self._decoder.frame_samples] for row, count in enumerate(counts)]

@@ -1,0 +1,73 @@
+"""Which text front end a checkpoint has, and the wrapped texts that only its tokenizer can make.
+
+Owns the tokenizer, or the port to the duration net, for the life of the engine; makes one track for each sequence.
+Knows no slot and no stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from legato.errors import UnsupportedError
+from legato.flow import TextToken, TextTrack
+from legato.text.bpe import BpeTokenizer, BpeTrack
+from legato.text.segment import EMBEDDED_RULE, OFFICIAL_RULE, SegmentRule
+from legato.text.track_en import DurationPort, EnglishTrack
+
+
+class FrontEnd(Protocol):
+    """Text of one kind of checkpoint -> tracks and tokens."""
+
+    @property
+    def segments(self) -> SegmentRule:
+        """How long one sequence's text gets."""
+
+    @property
+    def ends_with_track(self) -> bool:
+        """True where a sequence ends when its track is spoken, not by a code."""
+
+    def track(self, speaker: str) -> TextTrack:
+        """A fresh track for one sequence."""
+
+    def instruct(self, text: str) -> tuple[TextToken, ...]:
+        """The wrapped instruction block."""
+
+    def reference(self, transcript: str) -> tuple[TextToken, ...]:
+        """The tokens of a reference's transcript."""
+
+
+@dataclass(frozen=True, slots=True)
+class BpeFrontEnd:
+    """The official models': byte-level BPE."""
+
+    tokenizer: BpeTokenizer
+    segments: SegmentRule = OFFICIAL_RULE
+    ends_with_track: bool = False
+
+    def track(self, speaker: str) -> TextTrack:  # noqa: ARG002  the tokens do not depend on who speaks
+        return BpeTrack(self.tokenizer)
+
+    def instruct(self, text: str) -> tuple[TextToken, ...]:
+        return self.tokenizer.instruct(text)
+
+    def reference(self, transcript: str) -> tuple[TextToken, ...]:
+        return self.tokenizer.reference(transcript)
+
+
+@dataclass(frozen=True, slots=True)
+class PhoneFrontEnd:
+    """The embedded voice's: English phones with their durations, aligned to frames."""
+
+    durations: DurationPort
+    segments: SegmentRule = EMBEDDED_RULE
+    ends_with_track: bool = True
+
+    def track(self, speaker: str) -> TextTrack:
+        return EnglishTrack(self.durations, speaker)
+
+    def instruct(self, text: str) -> tuple[TextToken, ...]:  # noqa: ARG002
+        raise UnsupportedError("the embedded voice takes no instruction; leave instruct empty", field="instruct")
+
+    def reference(self, transcript: str) -> tuple[TextToken, ...]:  # noqa: ARG002
+        raise UnsupportedError("the embedded voice cannot clone; load a Base checkpoint", field="clone")

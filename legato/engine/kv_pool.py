@@ -1,0 +1,64 @@
+"""KIND 1 state: the talker's keys and values, leased by the slot to sequences.
+
+Owns the cache for the life of the engine and is the only maker of `KVLease`. Knows no text, no frame and no stream.
+With `poison` the positions of a slot are NaN whenever nobody owns them, so that a read outside a lease shows at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from legato.engine.leases import KVLease, SlotBook
+from legato.errors import StateError
+from legato.flow import SequenceId
+from legato.models.talker.state import KVRows, TalkerCache, poison
+
+
+class KVPool:
+    """Leases of talker slots."""
+
+    def __init__(self, cache: TalkerCache, *, poison: bool = False) -> None:
+        self.cache = cache
+        self._book = SlotBook(cache.slots)
+        self._poison = poison
+        if poison:
+            self._poison_slots(range(cache.slots))
+
+    @property
+    def free(self) -> int:
+        """Slots that nobody holds."""
+        return self._book.free
+
+    @property
+    def balanced(self) -> bool:
+        """True when every slot is free."""
+        return self._book.balanced
+
+    def acquire(self, sequence: SequenceId) -> KVLease:
+        """A lease for `sequence`; `StateError` when no slot is free."""
+        slot, epoch = self._book.acquire()
+        return KVLease(slot=slot, epoch=epoch, sequence=sequence)
+
+    def rows(self, leases: Sequence[KVLease]) -> KVRows:
+        """The batch rows of `leases`, in their order; a stale lease is refused."""
+        for lease in leases:
+            self._check(lease)
+        return self._as_rows([lease.slot for lease in leases])
+
+    def release(self, lease: KVLease) -> None:
+        """End a lease."""
+        self._check(lease)
+        self._book.release(lease.slot, lease.epoch)
+        if self._poison:
+            self._poison_slots([lease.slot])
+
+    def _check(self, lease: KVLease) -> None:
+        if not isinstance(lease, KVLease):
+            raise StateError(f"the talker pool was shown a {type(lease).__name__}, not a KVLease")
+        self._book.check(lease.slot, lease.epoch)
+
+    def _as_rows(self, slots: Sequence[int]) -> KVRows:
+        return KVRows.of(slots, self.cache.keys.device)
+
+    def _poison_slots(self, slots: Sequence[int]) -> None:
+        poison(self.cache, self._as_rows(slots))

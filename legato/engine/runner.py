@@ -1,0 +1,186 @@
+"""A plan's talker work, carried out: prompts prefilled, rows stepped, first codes and frames drawn.
+
+Owns, for each seated sequence, the embedded prompt until it is computed, the codes drawn so far (for the repetition
+penalty) and the hidden state between the talker and the draw; all go when the sequence is unseated. Frame scratch is
+not here: it lives inside `predict_frame`. Decides nothing and knows no stream, no text beyond the next token, no
+client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as List
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from legato.config.model import ModelConfig
+from legato.engine.kv_pool import KVPool
+from legato.engine.sequence import Seat, Sequence, text_to_feed
+from legato.errors import GenerationError, NonFiniteError, StateError
+from legato.flow import FinishReason, Frame, SequenceId
+from legato.models.code_predictor.predict import predict_frame
+from legato.models.code_predictor.predictor import CodePredictor
+from legato.models.noise import uniforms
+from legato.models.sampling import SamplingRows, draw, process_first_code_logits
+from legato.models.talker.backbone import Talker
+from legato.models.talker.embed import embed_prompt, next_input
+from legato.models.voice import Voice
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The device values of one seated sequence. `hidden` holds the fresh state [D] or nothing."""
+
+    prompt: Tensor
+    seen: Tensor
+    hidden: list[Tensor] = field(default_factory=list)
+    first_code: list[int] = field(default_factory=list)
+
+
+class Runner:
+    """The talker and the code predictor over the engine's talker slots."""
+
+    def __init__(self, config: ModelConfig, talker: Talker, predictor: CodePredictor, pool: KVPool) -> None:
+        self.config = config
+        self.pool = pool
+        self.frames_drawn = 0
+        self._talker = talker
+        self._predictor = predictor
+        self._device = talker.codec_head.weight.device
+        self._work: dict[SequenceId, _Work] = {}
+
+    @property
+    def positions(self) -> int:
+        """Positions of one slot."""
+        return self.pool.cache.positions
+
+    def seat(self, sequence: Sequence, voices: List[Voice]) -> None:
+        """Embed the prompt of a sequence that was just given its slot. `voices` holds the clone's voice or nothing."""
+        speaker = voices[0].speaker_vector if voices else None
+        codes = voices[0].codes if voices else None
+        prompt = embed_prompt(
+            self._talker, self._predictor, sequence.seat.plan, speaker_vector=speaker, reference_codes=codes
+        )
+        seen = torch.zeros(self.config.talker.vocab_size, dtype=torch.bool, device=self._device)
+        self._work[sequence.id] = _Work(prompt, seen)
+
+    def unseat(self, sequence: Sequence) -> None:
+        """Forget the sequence and give its slot back."""
+        for seat in sequence.seats:
+            self.pool.release(seat.lease)
+        sequence.seats.clear()
+        self._work.pop(sequence.id, None)
+
+    def prefill(self, slices: List[tuple[Sequence, int, int]]) -> list[Sequence]:
+        """Compute prompt positions `start .. start + length` of each; returns those whose prompt is complete."""
+        if not slices:
+            return []
+        longest = max(length for _, _, length in slices)
+        x = torch.stack([self._prompt_slice(sequence, start, length, longest) for sequence, start, length in slices])
+        starts = [start for _, start, _ in slices]
+        lengths = [length for _, _, length in slices]
+        hidden = self._advance([sequence.seat for sequence, _, _ in slices], x, starts, lengths)
+        complete: list[Sequence] = []
+        for (sequence, start, length), state in zip(slices, hidden, strict=True):
+            sequence.seat.positions = start + length
+            if sequence.seat.positions == len(sequence.seat.plan.rows):
+                self._work[sequence.id].hidden[:] = [state]
+                complete.append(sequence)
+        return complete
+
+    def step(self, sequences: List[Sequence]) -> None:
+        """Feed each sequence's newest frame with its next text token; leaves a fresh hidden state for the draw."""
+        if not sequences:
+            return
+        seats = [sequence.seat for sequence in sequences]
+        frames = torch.tensor([seat.unfed[0] for seat in seats], device=self._device)
+        tokens = [text_to_feed(each.seat.plan, each.track, each.frames - 1)[0] for each in sequences]
+        x = next_input(self._talker, self._predictor, frames, torch.tensor(tokens, device=self._device))
+        hidden = self._advance(seats, x[:, None], [seat.positions for seat in seats], [1] * len(seats))
+        for sequence, state in zip(sequences, hidden, strict=True):
+            sequence.seat.positions += 1
+            sequence.seat.unfed.clear()
+            self._work[sequence.id].hidden[:] = [state]
+
+    def draw_first_codes(self, sequences: List[Sequence]) -> list[int | FinishReason | GenerationError]:
+        """Codebook 0 of each sequence's next frame from its fresh hidden state; or the end of speech; or a failure."""
+        talker = self.config.talker
+        rows = SamplingRows.of([sequence.sampling for sequence in sequences], self._device)
+        logits = process_first_code_logits(
+            self._talker.first_code_logits(self._hidden(sequences)),
+            torch.stack([self._work[sequence.id].seen for sequence in sequences]),
+            frames=torch.tensor([sequence.frames for sequence in sequences], device=self._device),
+            allow_eos=torch.tensor([not sequence.ends_with_track for sequence in sequences], device=self._device),
+            repetition_penalty=rows.repetition_penalty,
+            codebook_size=self.config.code_predictor.codebook_size,
+            eos=talker.ids.eos,
+        )
+        drawn = draw(logits, rows.first, self._noise(sequences)[:, 0])
+        outcomes: list[int | FinishReason | GenerationError] = []
+        for sequence, code, finite in zip(sequences, drawn.codes.tolist(), drawn.finite.tolist(), strict=True):
+            if not finite:
+                outcomes.append(_not_finite("the talker's logits", sequence))
+            elif code == talker.ids.eos:
+                outcomes.append(FinishReason.EOS)
+            else:
+                self._work[sequence.id].seen[code] = True
+                self._work[sequence.id].first_code[:] = [code]
+                outcomes.append(code)
+        return outcomes
+
+    def draw_frames(self, sequences: List[Sequence]) -> list[Frame | GenerationError]:
+        """All codes of the frames whose first codes were just drawn."""
+        if not sequences:
+            return []
+        first = torch.tensor([self._work[sequence.id].first_code[0] for sequence in sequences], device=self._device)
+        drawn = predict_frame(
+            self._predictor,
+            self._talker.model.codec_embedding,
+            self._hidden(sequences),
+            first,
+            settings=SamplingRows.of([sequence.sampling for sequence in sequences], self._device).residual,
+            noise=self._noise(sequences),
+        )
+        self.frames_drawn += len(sequences)
+        for sequence in sequences:
+            self._work[sequence.id].hidden.clear()
+        return [
+            tuple(frame) if finite else _not_finite("the code predictor's logits", sequence)
+            for sequence, frame, finite in zip(sequences, drawn.codes.tolist(), drawn.finite.tolist(), strict=True)
+        ]
+
+    def _advance(self, seats: List[Seat], x: Tensor, starts: list[int], lengths: list[int]) -> Tensor:
+        ends = [start + length for start, length in zip(starts, lengths, strict=True)]
+        if max(ends) > self.positions:
+            raise StateError(f"position {max(ends)} is beyond the slot's {self.positions}")
+        rows = self.pool.rows([seat.lease for seat in seats])
+        ragged = min(lengths) < x.shape[1]
+        hidden: Tensor = self._talker(
+            self.pool.cache,
+            rows,
+            x,
+            torch.tensor(starts, device=self._device),
+            torch.tensor(lengths, device=self._device) if ragged else None,
+            span=max(ends),
+        )
+        return hidden
+
+    def _prompt_slice(self, sequence: Sequence, start: int, length: int, longest: int) -> Tensor:
+        rows = self._work[sequence.id].prompt[start : start + length]
+        return torch.nn.functional.pad(rows, (0, 0, 0, longest - length))
+
+    def _hidden(self, sequences: List[Sequence]) -> Tensor:
+        return torch.stack([self._work[sequence.id].hidden[0] for sequence in sequences])
+
+    def _noise(self, sequences: List[Sequence]) -> Tensor:
+        Q = self.config.talker.num_codebooks
+        rows = [uniforms(each.seed, each.number, each.frames, Q) for each in sequences]
+        return torch.tensor(rows, dtype=torch.float64, device=self._device)
+
+
+def _not_finite(what: str, sequence: Sequence) -> NonFiniteError:
+    return NonFiniteError(
+        f"{what} are not finite at frame {sequence.frames} of segment {sequence.number}; "
+        "if the talker runs in bf16, try fp32; if it runs in fp32, the checkpoint is damaged"
+    )

@@ -1,0 +1,98 @@
+"""What one turn does, decided: views of the sequences in, a `Plan` out. Pure; knows no tensor and changes nothing.
+
+Rules: running streams always step. A stream is admitted in the order of arrival when it has enough text, a talker slot
+and a codec slot. The next segment of a stream is prefilled ahead only with a slot that no stream still to be admitted
+could need. Prefill is cut into slices, so that the streams that speak keep their pace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as List
+from dataclasses import dataclass
+
+from legato.engine.sequence import SequenceState
+from legato.flow import SequenceId, StreamId
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceView:
+    """What the scheduler sees of a sequence. `head`: all earlier sequences of its stream have ended.
+
+    `prompt_positions`: length of its prompt, 0 while it lacks text. `positions`: how many of them are computed.
+    `can_step`: it has a frame to feed, the text that goes with it, and the client wants more.
+    """
+
+    sequence: SequenceId
+    stream: StreamId
+    state: SequenceState
+    head: bool
+    prompt_positions: int
+    positions: int
+    can_step: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillSlice:
+    """Positions `start` to `start + length` of a sequence's prompt."""
+
+    sequence: SequenceId
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One turn: who is seated, which prompt positions are computed, who steps."""
+
+    admit: tuple[SequenceId, ...]
+    prefill: tuple[PrefillSlice, ...]
+    step: tuple[SequenceId, ...]
+
+    @property
+    def idle(self) -> bool:
+        """True when the turn would do nothing."""
+        return not (self.admit or self.prefill or self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """Free slots now, streams that could still be admitted, and the prefill positions of one turn."""
+
+    free_kv: int
+    free_codec: int
+    prefill_positions: int
+
+
+def plan_turn(views: List[SequenceView], seated_streams: frozenset[StreamId], capacity: Capacity) -> Plan:
+    """Decide one turn. `views` are in the order of arrival; `seated_streams` hold a codec slot already."""
+    admit = _admissions(views, seated_streams, capacity)
+    admitted = frozenset(admit)
+    slices: list[PrefillSlice] = []
+    left = capacity.prefill_positions
+    prefilling = [v for v in views if v.state is SequenceState.PREFILLING or v.sequence in admitted]
+    for view in sorted(prefilling, key=lambda v: not v.head):
+        length = min(left, view.prompt_positions - view.positions)
+        if length > 0:
+            slices.append(PrefillSlice(view.sequence, view.positions, length))
+            left -= length
+    step = tuple(v.sequence for v in views if v.state is SequenceState.RUNNING and v.head and v.can_step)
+    return Plan(admit=admit, prefill=tuple(slices), step=step)
+
+
+def _admissions(
+    views: List[SequenceView], seated_streams: frozenset[StreamId], capacity: Capacity
+) -> tuple[SequenceId, ...]:
+    free_kv, free_codec = capacity.free_kv, capacity.free_codec
+    admit: list[SequenceId] = []
+    ready = [v for v in views if v.state is SequenceState.WAITING and v.prompt_positions > 0]
+    for view in ready:
+        new_stream = view.stream not in seated_streams
+        if view.head and free_kv > 0 and (free_codec > 0 or not new_stream):
+            admit.append(view.sequence)
+            free_kv -= 1
+            free_codec -= new_stream
+    for view in ready:
+        if not view.head and view.stream in seated_streams and free_kv > free_codec:
+            admit.append(view.sequence)
+            free_kv -= 1
+    return tuple(admit)

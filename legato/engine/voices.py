@@ -1,0 +1,86 @@
+"""Reference audio -> immutable `Voice`, computed once and cached by content with a limit in bytes.
+
+Owns the cache for the life of the engine. The key is a digest of the samples and the transcript, never a label, so two
+callers who use one name for two recordings cannot meet. Knows no stream and no slot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from legato.errors import UnsupportedError
+from legato.flow import TextToken
+from legato.models.codec.decoder import CodecDecoder
+from legato.models.codec.encoder import CodecEncoder
+from legato.models.speaker import SpeakerEncoder, speaker_vector
+from legato.models.voice import Voice
+
+
+class VoiceStore:
+    """Encodes references and keeps the voices most recently used."""
+
+    def __init__(
+        self,
+        decoder: CodecDecoder,
+        encoder: CodecEncoder | None,
+        speaker: SpeakerEncoder | None,
+        *,
+        limit_bytes: int,
+    ) -> None:
+        self._decoder = decoder
+        self._encoder = encoder
+        self._speaker = speaker
+        self._limit_bytes = limit_bytes
+        self._voices: OrderedDict[str, Voice] = OrderedDict()
+        self._lock = threading.Lock()
+        self.encoded = 0
+
+    def voice(self, samples: npt.NDArray[np.float32], transcript: tuple[TextToken, ...]) -> Voice:
+        """The voice of a reference: `samples` float32 [N] mono at the codec's rate, and its transcript's tokens.
+
+        Without a transcript the voice is the speaker vector alone. `UnsupportedError` where the checkpoint cannot
+        clone.
+        """
+        key = voice_key(samples, transcript)
+        with self._lock:
+            if key not in self._voices:
+                self._voices[key] = self._encode(key, samples, transcript)
+                self.encoded += 1
+            self._voices.move_to_end(key)
+            voice = self._voices[key]
+            while len(self._voices) > 1 and sum(map(_bytes, self._voices.values())) > self._limit_bytes:
+                self._voices.popitem(last=False)
+            return voice
+
+    def _encode(self, key: str, samples: npt.NDArray[np.float32], transcript: tuple[TextToken, ...]) -> Voice:
+        if self._speaker is None or self._encoder is None:
+            raise UnsupportedError(
+                "this checkpoint cannot clone a voice: only Base checkpoints have a speaker encoder", field="clone"
+            )
+        with torch.inference_mode():
+            vector = speaker_vector(self._speaker, torch.from_numpy(samples))
+            if not transcript:
+                return Voice(key, vector, torch.empty(0, 0, dtype=torch.long), (), ())
+            codes = self._encoder.encode(torch.from_numpy(samples)[None])[0][0]
+            _, history = self._decoder(self._decoder.fresh(1), codes[None])
+        return Voice(key, vector, codes, transcript, (history.clone(),))
+
+
+def voice_key(samples: npt.NDArray[np.float32], transcript: tuple[TextToken, ...]) -> str:
+    """Digest of the content."""
+    digest = hashlib.blake2b(np.ascontiguousarray(samples, dtype="<f4").tobytes(), digest_size=16)
+    digest.update(repr(transcript).encode())
+    return digest.hexdigest()
+
+
+def _bytes(voice: Voice) -> int:
+    tensors = [voice.speaker_vector, voice.codes]
+    for history in voice.histories:
+        tensors.extend(history.tensors())
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
