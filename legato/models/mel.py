@@ -1,4 +1,4 @@
-"""The front end of the speaker encoder: samples -> log-mel frames, float32. Owns nothing; constants are the official."""
+"""The speaker encoder's front end: samples -> log-mel frames, float32. Owns nothing; constants are official."""
 
 from __future__ import annotations
 

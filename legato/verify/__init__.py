@@ -1,1 +1,1 @@
-"""Checks of exactness that anyone can run: slow, plain oracles and the comparison of stages."""
+"""Checks that anyone can run: streamed equals whole, with controls that must fail. Correctness alone, never speed."""

@@ -1,1 +1,1 @@
-"""Codes to samples and samples to codes, window by window, exactly: each call takes a history and returns the next."""
+"""The codec: codes to samples and back, exact in windows of any size. Owns weights and state types, knows no engine."""

@@ -1,1 +1,1 @@
-"""Arithmetic that several models share: norms, rotary positions, attention, MLP, causal convolutions."""
+"""Layers that more than one model is built of. They own weights alone; what the past left behind is an argument."""

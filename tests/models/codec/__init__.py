@@ -1,0 +1,1 @@
+"""Tests of the codec. Tiny sizes, live weights."""

@@ -1,0 +1,1 @@
+"""Tests of the shared layers. One file a layer."""

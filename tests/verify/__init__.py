@@ -1,0 +1,1 @@
+"""Tests of the checks themselves. A check that cannot fail proves nothing."""
