@@ -118,8 +118,10 @@ def draw(logits: Tensor, settings: DrawSettings, uniform: Tensor) -> Drawn:
     before = weights.cumsum(1) - weights
     mass = settings.top_p.double()[:, None] * (before + weights)[:, -1:]
     kept = (before < mass) | (before == 0) | (settings.top_p >= 1)[:, None]
-    cumulative = torch.where(kept, weights, 0.0).cumsum(1)
+    likely = torch.where(kept, weights, 0.0)
+    cumulative = likely.cumsum(1)
     target = uniform.double()[:, None] * cumulative[:, -1:]
-    rank = (cumulative <= target).sum(1).clamp(max=V - 1)
+    # A uniform number that was rounded up to 1 on its way (float32) still draws a candidate, the last.
+    rank = torch.minimum((cumulative <= target).sum(1), (likely > 0).sum(1) - 1)
     rank = torch.where(greedy, 0, rank)
     return Drawn(order.gather(1, rank[:, None])[:, 0], finite)

@@ -1,4 +1,4 @@
-"""Tiny talkers and code predictors with random weights, scaled up so that outputs depend on inputs."""
+"""Tiny talkers and code predictors with random weights, scaled up so that outputs depend on inputs. For tests alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The talker on a cache: any slicing, batch, slot and neighbour gives what one call without a cache gives."""
+"""The talker on a cache: any slicing, batch, slot and neighbour gives what one call without a cache gives.
+
+Knows only tiny random weights; each claim has its negative control.
+"""
 
 from __future__ import annotations
 
@@ -168,14 +171,15 @@ def test_the_checks_would_see(fault: str) -> None:
         elif fault == "span too short":
             span = 8
         elif fault == "no query norm":
-            for layer in talker.model.layers:
-                layer.self_attn.q_norm.weight.fill_(1.0)
+            for name, parameter in talker.named_parameters():
+                if "q_norm" in name:
+                    parameter.fill_(1.0)
         error = (talker(cache, rows, x[:, 9:], starts, span=span) - whole).abs().max()
     assert error.isnan() or error > 1e-4
 
 
 def test_a_row_does_not_feel_its_neighbours() -> None:
-    """The same slot and input beside other data: equal to the bit at one shape, and other data do give other results."""
+    """The same slot and input beside other data: equal to the bit at one shape; the neighbours do differ."""
     talker, x = make_talker(), inputs(4, 6, torch.float32)
     other = torch.cat((x[:1], 3.0 * inputs(3, 6, torch.float32, seed=9)))
     starts = torch.zeros(4, dtype=torch.int64)
@@ -205,7 +209,7 @@ def test_whole_call_with_padding_on_either_side() -> None:
 def test_whole_call_carries_gradients_to_every_layer() -> None:
     talker, x = make_talker(talker_config(PHONES)), inputs(2, 5, torch.float32)
     hidden = talker.forward_whole(x + talker.embed_text(torch.zeros(2, 5, 4, dtype=torch.int64)))
-    talker.first_code_logits(hidden).logsumexp(-1).sum().backward()
+    torch.autograd.backward(talker.first_code_logits(hidden).logsumexp(-1).sum())
     silent = [
         name
         for name, parameter in talker.named_parameters()
@@ -214,25 +218,17 @@ def test_whole_call_carries_gradients_to_every_layer() -> None:
     assert silent == ["model.codec_embedding.weight"]
 
 
-def test_bfloat16_keeps_norms_rotation_and_softmax_in_float32() -> None:
-    """Low precision in these is what made others' quality drop; the error against float32 stays that of the weights."""
-    exact = make_talker()
-    rounded = make_talker().to(torch.bfloat16)
-    with torch.no_grad():
-        for kept, low in zip(exact.parameters(), rounded.parameters(), strict=True):
-            kept.copy_(low.float())
+def test_bfloat16_stays_near_float32_with_the_same_weights() -> None:
+    exact, rounded = make_talker(), make_talker().to(torch.bfloat16)
+    exact.load_state_dict({name: weight.float() for name, weight in rounded.state_dict().items()})
     x = inputs(2, 20, torch.bfloat16)
     with torch.inference_mode():
         reference = exact.first_code_logits(exact.forward_whole(x.float())[:, -1])
-        cache = TalkerCache.allocate(exact.config.stack, 2, 4096, torch.bfloat16)
+        cache = TalkerCache.allocate(exact.config.stack, 2, POSITIONS, torch.bfloat16)
         hidden = rounded(cache, KVRows.of([0, 1]), x, torch.tensor([0, 0]))
         logits = rounded.first_code_logits(hidden)
-        # Far out, neighbouring positions share a bfloat16 angle: only float32 angles tell them apart.
-        far = rounded(cache, KVRows.of([0, 1]), x, torch.tensor([4000, 4001]))
-    assert logits.dtype == torch.float32
-    assert hidden.dtype == torch.bfloat16
+    assert (hidden.dtype, logits.dtype) == (torch.bfloat16, torch.float32)
     assert (logits - reference).abs().max() < 0.05 * reference.abs().max()
-    assert far.isfinite().all()
 
 
 @pytest.mark.parametrize("stranger", [torch.tensor([0, 1]), (0, 1), object()])

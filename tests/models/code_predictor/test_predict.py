@@ -1,0 +1,199 @@
+"""One frame, step by step, is what one call over the whole frame says, whatever lay in the scratch before.
+
+Knows only tiny random weights; each claim has its negative control.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from legato.flow import Sampling
+from legato.models.code_predictor.predict import predict_frame, predict_frame_whole_logits
+from legato.models.code_predictor.predictor import CodePredictor
+from legato.models.sampling import Drawn, DrawSettings, SamplingRows, draw
+from tests.models.tiny_talker import CODEBOOKS, CODES, make_predictor
+
+GREEDY = Sampling(0.0, 0, 1.0, 1.0, 0.0, 0, 1.0)
+WARM = Sampling(0.9, 50, 1.0, 1.05, 0.9, 20, 0.95)
+TALKER_WIDTH = 32
+
+
+def talker_embedding(dtype: torch.dtype = torch.float64) -> nn.Embedding:
+    torch.manual_seed(7)
+    return nn.Embedding(CODES + 8, TALKER_WIDTH).to(dtype)
+
+
+def frames(rows: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Hidden states, first codes and noise."""
+    source = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(rows, TALKER_WIDTH, dtype=dtype, generator=source)
+    first = torch.randint(0, CODES, (rows,), generator=source)
+    return hidden, first, torch.rand(rows, CODEBOOKS, dtype=torch.float64, generator=source)
+
+
+def residual(*rows: Sampling) -> DrawSettings:
+    return SamplingRows.of(rows).residual
+
+
+@pytest.fixture
+def poisoned_memory() -> Iterator[None]:
+    """Every tensor that is not initialised holds NaN, the scratch of a frame among them."""
+    torch.use_deterministic_algorithms(True)
+    assert torch.empty(3).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def run(predictor: CodePredictor, embedding: nn.Module, data: tuple[Tensor, Tensor, Tensor], how: Sampling) -> Drawn:
+    hidden, first, noise = data
+    with torch.inference_mode():
+        return predict_frame(predictor, embedding, hidden, first, settings=residual(*[how] * len(first)), noise=noise)
+
+
+@pytest.mark.parametrize("how", [GREEDY, WARM])
+@pytest.mark.parametrize("width", [32, 24])
+@pytest.mark.usefixtures("poisoned_memory")
+def test_step_by_step_equals_the_whole_frame(how: Sampling, width: int) -> None:
+    """Drawing from the logits of one call over the drawn frame gives the same frame; with and without projection."""
+    predictor, embedding = make_predictor(width=width, dtype=torch.float64), talker_embedding()
+    data = frames(6)
+    drawn = run(predictor, embedding, data, how)
+    assert drawn.codes.shape == (6, CODEBOOKS)
+    assert torch.equal(drawn.codes[:, 0], data[1])
+    assert drawn.finite.all()
+    assert whole_agrees(predictor, embedding, data, drawn, how)
+
+
+def whole_agrees(
+    predictor: CodePredictor,
+    embedding: nn.Module,
+    data: tuple[Tensor, Tensor, Tensor],
+    drawn: Drawn,
+    how: Sampling,
+) -> bool:
+    hidden, _, noise = data
+    with torch.inference_mode():
+        logits = predict_frame_whole_logits(predictor, embedding, hidden, drawn.codes)
+    again = [draw(logits[:, j], residual(*[how] * len(hidden)), noise[:, j + 1]).codes for j in range(CODEBOOKS - 1)]
+    return torch.equal(torch.stack(again, dim=1), drawn.codes[:, 1:])
+
+
+@pytest.mark.parametrize("fault", ["hidden of another row", "other first code", "no query norm", "noise shifted"])
+def test_the_check_would_see(fault: str) -> None:
+    predictor, embedding, data = make_predictor(dtype=torch.float64), talker_embedding(), frames(6)
+    drawn = run(predictor, embedding, data, WARM)
+    hidden, first, noise = data
+    codes = drawn.codes.clone()
+    if fault == "hidden of another row":
+        hidden = hidden.roll(1, dims=0)
+    elif fault == "other first code":
+        codes[:, 0] = (codes[:, 0] + 1) % CODES
+    elif fault == "noise shifted":
+        noise = noise.roll(1, dims=1)
+    else:
+        with torch.no_grad():
+            for name, parameter in predictor.named_parameters():
+                if "q_norm" in name:
+                    parameter.fill_(1.0)
+    assert not whole_agrees(predictor, embedding, (hidden, first, noise), Drawn(codes, drawn.finite), WARM)
+
+
+def test_stepwise_logits_equal_whole_logits_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within 1e-4 over all steps (R67); the logits of the neighbouring codebook are far off."""
+    predictor, embedding, data = make_predictor(), talker_embedding(torch.float32), frames(4, torch.float32)
+    seen: list[Tensor] = []
+    plain = CodePredictor.logits
+
+    def listen(self: CodePredictor, hidden: Tensor, residual: int) -> Tensor:
+        seen.append(plain(self, hidden, residual))
+        return seen[-1]
+
+    monkeypatch.setattr(CodePredictor, "logits", listen)
+    drawn = run(predictor, embedding, data, GREEDY)
+    stepwise = torch.stack(seen, dim=1)
+    seen.clear()
+    with torch.inference_mode():
+        whole = predict_frame_whole_logits(predictor, embedding, data[0], drawn.codes)
+    assert (stepwise - whole).abs().max() < 1e-4
+    assert (stepwise - whole.roll(1, dims=1)).abs().max() > 1.0
+
+
+@settings(max_examples=15, deadline=None)
+@given(order=st.permutations(range(5)), keep=st.integers(1, 5))
+def test_a_row_does_not_feel_the_batch(order: list[int], keep: int) -> None:
+    """Any subset in any order draws the same frames, each row with its own settings."""
+    predictor, embedding = make_predictor(dtype=torch.float64), talker_embedding()
+    hidden, first, noise = frames(5)
+    hows = [GREEDY, WARM, WARM, GREEDY, Sampling(1.0, 0, 1.0, 1.0, 1.5, 3, 1.0)]
+    with torch.inference_mode():
+        together = predict_frame(predictor, embedding, hidden, first, settings=residual(*hows), noise=noise).codes
+        chosen = order[:keep]
+        some = predict_frame(
+            predictor,
+            embedding,
+            hidden[chosen],
+            first[chosen],
+            settings=residual(*[hows[row] for row in chosen]),
+            noise=noise[chosen],
+        ).codes
+    assert torch.equal(some, together[chosen])
+    assert len({tuple(row) for row in together.tolist()}) == 5
+
+
+@pytest.mark.usefixtures("poisoned_memory")
+def test_a_frame_leaves_nothing_behind() -> None:
+    """The same frame after other frames is the same: nothing of the predictor outlives a call."""
+    predictor, embedding = make_predictor(dtype=torch.float64), talker_embedding()
+    before = {name: value.clone() for name, value in predictor.state_dict().items()}
+    once = run(predictor, embedding, frames(2), WARM).codes
+    run(predictor, embedding, frames(2, seed=8), WARM)
+    again = run(predictor, embedding, frames(2), WARM).codes
+    assert torch.equal(once, again)
+    assert before.keys() == predictor.state_dict().keys()
+
+
+def test_a_broken_row_is_marked_and_its_neighbours_unharmed() -> None:
+    predictor, embedding = make_predictor(dtype=torch.float64), talker_embedding()
+    hidden, first, noise = frames(3)
+    clean = run(predictor, embedding, (hidden, first, noise), WARM)
+    broken = hidden.clone()
+    broken[1] = float("nan")
+    drawn = run(predictor, embedding, (broken, first, noise), WARM)
+    assert drawn.finite.tolist() == [True, False, True]
+    assert torch.equal(drawn.codes[[0, 2]], clean.codes[[0, 2]])
+    assert ((drawn.codes >= 0) & (drawn.codes < CODES)).all()
+
+
+def test_bfloat16_agrees_with_float32_on_most_first_choices() -> None:
+    """R67: float32 logits from bfloat16 weights; the first choices of both agree on given frames."""
+    low = make_predictor().to(torch.bfloat16)
+    exact = make_predictor()
+    exact.load_state_dict({name: weight.float() for name, weight in low.state_dict().items()})
+    embedding = talker_embedding(torch.bfloat16)
+    hidden, _, _ = frames(64, torch.bfloat16)
+    codes = torch.randint(0, CODES, (64, CODEBOOKS), generator=torch.Generator().manual_seed(3))
+    with torch.inference_mode():
+        ours = predict_frame_whole_logits(low, embedding, hidden, codes)
+        reference = predict_frame_whole_logits(exact, embedding.float(), hidden.float(), codes)
+    assert ours.dtype == torch.float32
+    agreement = (ours.argmax(-1) == reference.argmax(-1)).float().mean()
+    assert agreement > 0.93
+    assert (ours - reference).abs().max() < 0.06 * reference.abs().max()
+
+
+def test_whole_frame_carries_gradients_to_all_that_is_used() -> None:
+    """All weights but the last residual embedding, which only the talker hears."""
+    predictor, embedding = make_predictor(width=24), talker_embedding(torch.float32)
+    hidden, _, _ = frames(8, torch.float32)
+    codes = torch.randint(0, CODES, (8, CODEBOOKS), generator=torch.Generator().manual_seed(3))
+    torch.autograd.backward(predict_frame_whole_logits(predictor, embedding, hidden, codes).logsumexp(-1).sum())
+    silent = [
+        name for name, weight in predictor.named_parameters() if weight.grad is None or not weight.grad.abs().sum() > 0
+    ]
+    assert silent == [f"model.codec_embedding.{CODEBOOKS - 2}.weight"]

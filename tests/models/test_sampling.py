@@ -1,0 +1,238 @@
+"""Logits -> code against a plain oracle of lists and floats, row by row. Knows no model.
+
+The oracle follows the order of the official generation loop; ties, edges and broken rows are tested by name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from legato.flow import Sampling
+from legato.models.sampling import DrawSettings, SamplingRows, draw, process_first_code_logits
+
+BOOK, EOS, V = 12, 14, 16
+SETTINGS = st.builds(
+    Sampling,
+    temperature=st.sampled_from([0.0, 0.3, 0.9, 2.0]),
+    top_k=st.integers(0, V + 4),
+    top_p=st.sampled_from([1e-9, 0.25, 0.6, 0.95, 1.0]),
+    repetition_penalty=st.sampled_from([0.8, 1.0, 1.05, 1.7]),
+    predictor_temperature=st.just(0.9),
+    predictor_top_k=st.just(50),
+    predictor_top_p=st.just(1.0),
+)
+LOGITS = st.lists(st.integers(-40, 40).map(lambda n: n / 8), min_size=V, max_size=V)
+ROWS = st.lists(
+    st.tuples(
+        LOGITS, SETTINGS, st.sets(st.integers(0, BOOK - 1)), st.integers(0, 4), st.booleans(), st.floats(0, 0.999)
+    ),
+    min_size=1,
+    max_size=5,
+)
+Row = tuple[list[float], Sampling, set[int], int, bool, float]
+
+
+def plain(temperature: float, top_k: int, top_p: float) -> Sampling:
+    return Sampling(temperature, top_k, top_p, 1.0, temperature, top_k, top_p)
+
+
+def oracle_processed(logits: list[float], penalty: float, seen: set[int], frame: int, allow_eos: bool) -> list[float]:
+    out = list(logits)
+    for code in seen:
+        out[code] = out[code] / penalty if out[code] > 0 else out[code] * penalty
+    for code in range(len(out)):
+        if code == EOS:
+            if frame < 2 or not allow_eos:
+                out[code] = -math.inf
+        elif code >= BOOK:
+            out[code] = -math.inf
+    return out
+
+
+def oracle_weights(logits: list[float], sampling: Sampling) -> dict[int, float]:
+    """Probability of each code that the filters leave, most likely first."""
+    order = sorted(range(len(logits)), key=lambda code: (-logits[code], code))
+    if sampling.temperature == 0 or sampling.top_k == 1:
+        return {order[0]: 1.0}
+    kept = [code for code in order if logits[code] > -math.inf]
+    if 0 < sampling.top_k < len(logits):
+        bound = logits[order[sampling.top_k - 1]]
+        kept = [code for code in kept if logits[code] >= bound]
+    top = logits[kept[0]]
+    weights = {code: math.exp((logits[code] - top) / sampling.temperature) for code in kept}
+    if sampling.top_p < 1:
+        total, before = sum(weights.values()), 0.0
+        nucleus: dict[int, float] = {}
+        for code, weight in weights.items():
+            if nucleus and before >= sampling.top_p * total:
+                break
+            nucleus[code] = weight
+            before += weight
+        weights = nucleus
+    total = sum(weights.values())
+    return {code: weight / total for code, weight in weights.items()}
+
+
+def allowed(weights: dict[int, float], uniform: float) -> set[int]:
+    """The code of the inverse cumulative distribution; near an edge, the code on its other side as well."""
+    chosen, before = set(), 0.0
+    for code, weight in weights.items():
+        if before - 1e-6 <= uniform <= before + weight + 1e-6:
+            chosen.add(code)
+        before += weight
+    return chosen
+
+
+def first_codes(rows: Sequence[Row]) -> tuple[list[list[float]], list[int], list[bool]]:
+    sampling = SamplingRows.of([row[1] for row in rows])
+    seen = torch.zeros(len(rows), V, dtype=torch.bool)
+    for at, row in enumerate(rows):
+        seen[at, list(row[2])] = True
+    processed = process_first_code_logits(
+        torch.tensor([row[0] for row in rows]),
+        seen,
+        frames=torch.tensor([row[3] for row in rows]),
+        allow_eos=torch.tensor([row[4] for row in rows]),
+        repetition_penalty=sampling.repetition_penalty,
+        codebook_size=BOOK,
+        eos=EOS,
+    )
+    drawn = draw(processed, sampling.first, torch.tensor([row[5] for row in rows], dtype=torch.float64))
+    return processed.tolist(), drawn.codes.tolist(), drawn.finite.tolist()
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows=ROWS)
+def test_rows_with_different_settings_equal_the_oracle(rows: list[Row]) -> None:
+    processed, codes, finite = first_codes(rows)
+    for row, got, code in zip(rows, processed, codes, strict=True):
+        logits, sampling, seen, frame, allow_eos, uniform = row
+        expected = oracle_processed(logits, sampling.repetition_penalty, seen, frame, allow_eos)
+        assert got == pytest.approx(expected, abs=1e-6)
+        # Drawn from what was computed: the oracle judges the drawing apart from the rounding of the penalty.
+        assert code in allowed(oracle_weights(got, sampling), uniform)
+    assert all(finite)
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=ROWS)
+def test_a_row_is_the_same_alone(rows: list[Row]) -> None:
+    processed, codes, _ = first_codes(rows)
+    for at, row in enumerate(rows):
+        alone, code, _ = first_codes([row])
+        assert (alone[0], code[0]) == (processed[at], codes[at])
+
+
+@pytest.mark.parametrize(
+    ("settings_", "expected"),
+    [
+        (plain(1.0, 0, 1.0), [0.5, 0.25, 0.125, 0.125]),
+        (plain(0.5, 0, 1.0), [16 / 22, 4 / 22, 1 / 22, 1 / 22]),
+        (plain(1.0, 2, 1.0), [2 / 3, 1 / 3, 0, 0]),
+        (plain(1.0, 3, 1.0), [0.5, 0.25, 0.125, 0.125]),  # a tie with the third is kept
+        (plain(1.0, 0, 0.6), [2 / 3, 1 / 3, 0, 0]),
+        (plain(1.0, 2, 0.6), [1, 0, 0, 0]),  # top-p looks at what top-k left
+    ],
+)
+def test_many_draws_follow_the_filtered_distribution(settings_: Sampling, expected: list[float]) -> None:
+    n = 4000
+    logits = torch.tensor([0.25, 0.5, 0.125, 0.125]).log()
+    rows = SamplingRows.of([settings_])
+    spread = DrawSettings(*(part.expand(n) for part in (rows.first.temperature, rows.first.top_k, rows.first.top_p)))
+    uniforms = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+    codes = draw(logits.expand(n, 4), spread, uniforms).codes
+    shares = torch.bincount(codes, minlength=4) / n
+    assert shares[[1, 0, 2, 3]].tolist() == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [plain(0.0, 0, 1.0), plain(1.0, 1, 1.0), plain(1.0, 0, 1e-300), plain(1e-45, 0, 1.0), plain(1e-38, 0, 1.0)],
+)
+@pytest.mark.parametrize("uniform", [0.0, 0.5, 1.0])
+def test_degenerate_settings_are_the_argmax(sampling: Sampling, uniform: float) -> None:
+    """R26: temperature 0, one candidate, almost no mass: a valid argmax, no NaN, no division by zero."""
+    logits = torch.tensor([[-3.0, 88.0, 87.0, float("-inf")]])
+    drawn = draw(logits, SamplingRows.of([sampling]).first, torch.tensor([uniform]))
+    assert drawn.codes.tolist() == [1]
+    assert drawn.finite.tolist() == [True]
+
+
+def test_greedy_takes_the_first_of_equals() -> None:
+    drawn = draw(torch.tensor([[1.0, 5.0, 5.0]]), SamplingRows.of([plain(0.0, 0, 1.0)]).first, torch.tensor([0.9]))
+    assert drawn.codes.tolist() == [1]
+
+
+def test_an_impossible_code_is_never_drawn() -> None:
+    """Uniform numbers at both ends, with all but two codes forbidden."""
+    logits = torch.full((3, V), float("-inf"))
+    logits[:, [4, 7]] = torch.tensor([0.0, -30.0])
+    rows = SamplingRows.of([plain(10.0, 0, 1.0)] * 3)
+    drawn = draw(logits, rows.first, torch.tensor([0.0, 1.0, 0.5]))
+    assert drawn.codes.tolist() == [4, 7, 4]
+
+
+def test_ids_outside_the_codebook_only_ever_end_the_sequence() -> None:
+    """R27: whatever the talker says, codebook 0 gives 0 .. size - 1 or the end; never the end where a track decides."""
+    logits = torch.zeros(3, V)
+    logits[:, BOOK:] = 50.0
+    sampling = SamplingRows.of([plain(0.0, 0, 1.0)] * 3)
+    processed = process_first_code_logits(
+        logits,
+        torch.zeros(3, V, dtype=torch.bool),
+        frames=torch.tensor([1, 2, 2]),
+        allow_eos=torch.tensor([True, True, False]),
+        repetition_penalty=sampling.repetition_penalty,
+        codebook_size=BOOK,
+        eos=EOS,
+    )
+    assert draw(processed, sampling.first, torch.zeros(3)).codes.tolist() == [0, EOS, 0]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_a_broken_row_is_marked_and_its_neighbour_unharmed(bad: float) -> None:
+    """A row of NaN, of +inf, or with nothing to draw from has failed; its code is still an index."""
+    logits = torch.tensor([[0.0, 3.0, 1.0], [bad] * 3, [2.0, 0.0, 1.0]])
+    rows = SamplingRows.of([plain(0.9, 2, 0.9)] * 3)
+    drawn = draw(logits, rows.first, torch.full((3,), 0.01))
+    assert drawn.finite.tolist() == [True, False, True]
+    assert drawn.codes[[0, 2]].tolist() == [1, 0]
+    assert 0 <= int(drawn.codes[1]) < 3
+
+
+def test_one_nan_among_good_logits_breaks_the_row() -> None:
+    """Through the processing of codebook 0 too."""
+    logits = torch.zeros(2, V)
+    logits[0, 3] = float("nan")
+    rows = SamplingRows.of([plain(0.9, 2, 0.9)] * 2)
+    processed = process_first_code_logits(
+        logits,
+        torch.zeros(2, V, dtype=torch.bool),
+        frames=torch.tensor([5, 5]),
+        allow_eos=torch.tensor([True, True]),
+        repetition_penalty=rows.repetition_penalty,
+        codebook_size=BOOK,
+        eos=EOS,
+    )
+    assert draw(processed, rows.first, torch.zeros(2)).finite.tolist() == [False, True]
+
+
+def test_bfloat16_logits_are_widened_before_anything_else() -> None:
+    rows = SamplingRows.of([Sampling(1.0, 0, 1.0, 1.05, 1.0, 0, 1.0)])
+    processed = process_first_code_logits(
+        torch.full((1, V), 3.0, dtype=torch.bfloat16),
+        torch.ones(1, V, dtype=torch.bool),
+        frames=torch.tensor([5]),
+        allow_eos=torch.tensor([True]),
+        repetition_penalty=rows.repetition_penalty,
+        codebook_size=BOOK,
+        eos=EOS,
+    )
+    assert processed.dtype == torch.float32
+    assert processed[0, 0].item() == pytest.approx(3.0 / 1.05, abs=1e-6)
