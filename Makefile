@@ -12,9 +12,11 @@ VENV := .venv
 PARITY_VENV := .venv-parity
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+PARITY_PIP := $(PARITY_VENV)/bin/python -m pip --disable-pip-version-check
 MADE := $(VENV)/made.stamp
 RUN := $(VENV)/run.stamp
 DEV := $(VENV)/dev.stamp
+PARITY := $(PARITY_VENV)/made.stamp
 
 # Handed over in the environment, so that quotes and dollar signs in a text arrive as they were typed.
 export LEGATO_SAY_TEXT := $(value TEXT)
@@ -56,6 +58,12 @@ format: $(DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+parity: $(RUN) $(PARITY)
+	@$(BIN)/python -m parity.run --oracle $(PARITY_VENV)/bin/python $(ARGS)
+
+parity-full: $(RUN) $(PARITY)
+	@$(BIN)/python -m parity.run --oracle $(PARITY_VENV)/bin/python --full $(ARGS)
+
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis out.wav
 	find legato tests parity recipes -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -65,13 +73,17 @@ clean-all: clean
 
 # --- environments ----------------------------------------------------------------------------------------------------
 
-$(MADE):
-	@command -v "$(PYTHON)" >/dev/null || { \
+define require_python
+@command -v "$(PYTHON)" >/dev/null || { \
 	  echo "There is no '$(PYTHON)' here. Install Python 3.10 or newer, or name one: make PYTHON=/path/to/python ..." >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 	  echo "Legato needs Python 3.10 or newer; '$(PYTHON)' is $$("$(PYTHON)" -V 2>&1). Name another: make PYTHON=python3.11 ..." >&2; exit 1; }
 	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || { \
 	  echo "'$(PYTHON)' cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+endef
+
+$(MADE):
+	$(require_python)
 	"$(PYTHON)" -m venv $(VENV)
 	@touch $@
 
@@ -85,6 +97,19 @@ else
 	  echo '  TORCH_INDEX=https://download.pytorch.org/whl/cpu'; fi
 endif
 	$(PIP) install -c "$(CONSTRAINTS)" -e .
+	@touch $@
+
+# The official package, beside ours and never with it: its dependencies are pinned by parity/requirements.txt, and it is
+# installed without them because it asks for a demo's worth more.
+$(PARITY): parity/requirements.txt
+	$(require_python)
+	@echo 'Setting up $(PARITY_VENV), once.'
+	"$(PYTHON)" -m venv $(PARITY_VENV)
+ifneq ($(TORCH_INDEX),)
+	$(PARITY_PIP) install --no-deps --index-url "$(TORCH_INDEX)" "$$(grep '^torch==' parity/requirements.txt)"
+endif
+	$(PARITY_PIP) install -r parity/requirements.txt
+	$(PARITY_PIP) install --no-deps qwen-tts==0.1.1
 	@touch $@
 
 $(DEV): $(RUN)
