@@ -1,0 +1,232 @@
+"""A checkpoint's folder -> modules with its weights: `load_model`.
+
+Owns nothing after it returns. Files are mapped, modules are built without memory, and tensors are taken over one at a
+time: one whose dtype is already right stays a view of the mapped file (which must then not be rewritten in place while
+the model lives), any other is converted into memory of its own. So private memory peaks at the weights in their final
+dtype and one tensor. Names are those of `names.py`; all that is missing, left over or misshapen is in one `TensorError`.
+Knows no engine.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from legato.config.checkpoint import read_model_config
+from legato.config.codec_checkpoint import codec_location
+from legato.config.model import ModelConfig, PhoneTextConfig
+from legato.errors import CheckpointError, StateError, TensorError, UnsupportedError
+from legato.models import names
+from legato.models.code_predictor.predictor import CodePredictor
+from legato.models.codec.decoder import CodecDecoder
+from legato.models.codec.encoder import CodecEncoder
+from legato.models.codec.quantizer import bake_codebook
+from legato.models.durations import DurationNet
+from legato.models.progress import Progress, ProgressCallback
+from legato.models.speaker import SpeakerEncoder
+from legato.models.talker.backbone import Talker
+
+__all__ = ["LoadedModel", "Progress", "ProgressCallback", "load_model"]
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+STORED_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+"""Dtypes that are read from a file, and the bytes of one number."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """Weights of one checkpoint, in evaluation mode and without gradients.
+
+    `encoder` and `speaker_encoder` exist in Base checkpoints alone, `durations` in the embedded voice alone. Talker and
+    predictor have one dtype, the codec another; RVQ tables, speaker encoder and duration net are always float32.
+    """
+
+    folder: Path
+    config: ModelConfig
+    talker: Talker
+    code_predictor: CodePredictor
+    decoder: CodecDecoder
+    encoder: CodecEncoder | None
+    speaker_encoder: SpeakerEncoder | None
+    durations: DurationNet | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A module to fill: its place in the file and the dtype it computes in."""
+
+    prefix: str
+    module: nn.Module
+    dtype: torch.dtype
+
+
+def load_model(
+    folder: Path,
+    *,
+    talker_dtype: str = "float32",
+    codec_dtype: str = "float32",
+    device: str = "cpu",
+    codec_folder: Path | None = None,
+    progress: ProgressCallback | None = None,
+) -> LoadedModel:
+    """Load the checkpoint in `folder` (see `config.checkpoint` for where its speech tokenizer is looked for).
+
+    `talker_dtype` serves the talker and the code predictor; both dtypes are "float32" or "bfloat16". Raises
+    `CheckpointError`, `ConfigError` or `TensorError`, naming what is wrong, and `UnsupportedError` for another dtype.
+    """
+    language_dtype, sound_dtype = _dtype("talker_dtype", talker_dtype), _dtype("codec_dtype", codec_dtype)
+    folder = Path(folder)
+    config = read_model_config(folder, codec_folder)
+    with torch.device("meta"):
+        talker = Talker(config.talker)
+        predictor = CodePredictor(config.code_predictor, config.talker.stack.hidden_size)
+        decoder = CodecDecoder(config.codec.decoder)
+        speaker = SpeakerEncoder(config.speaker_encoder) if config.speaker_encoder is not None else None
+        durations = _duration_net(config)
+        encoder = None
+        if config.kind == "base" and config.codec.encoder is not None:
+            encoder = CodecEncoder(config.codec.encoder, config.codec.frame_samples)
+    main = [_Part(names.TALKER, talker, language_dtype), _Part(names.CODE_PREDICTOR, predictor, language_dtype)]
+    if speaker is not None:
+        main.append(_Part(names.SPEAKER_ENCODER, speaker, torch.float32))
+    if durations is not None:
+        main.append(_Part(names.DURATIONS, durations, torch.float32))
+    codec = [_Part(names.DECODER, decoder, sound_dtype)]
+    if encoder is not None:
+        codec.append(_Part(names.ENCODER, encoder, sound_dtype))
+    _fill(main, folder, names.unused_in_main(config.kind), device, progress)
+    unused = names.unused_in_codec(config.codec.encoder, encoder_built=encoder is not None)
+    _fill(codec, codec_location(folder, codec_folder), unused, device, progress)
+    return LoadedModel(folder, config, talker, predictor, decoder, encoder, speaker, durations)
+
+
+def _dtype(field: str, name: str) -> torch.dtype:
+    if name == "float16":
+        raise UnsupportedError(
+            f"{field} float16 is refused: activations of the official weights exceed its largest value (65504) and "
+            "become infinite; use bfloat16, which takes the same memory, or float32",
+            field=field,
+        )
+    if name not in DTYPES:
+        raise UnsupportedError(f"{field} must be one of {', '.join(DTYPES)}, not {name!r}", field=field)
+    return DTYPES[name]
+
+
+def _duration_net(config: ModelConfig) -> DurationNet | None:
+    text = config.talker.text
+    if not isinstance(text, PhoneTextConfig):
+        return None
+    return DurationNet(
+        phones=len(text.phones),
+        speakers=len(config.talker.speakers),
+        sizes=text.duration,
+        look_ahead=text.look_ahead_phones,
+    )
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a folder: `model.safetensors`, or the parts that its index names."""
+    index = folder / f"{names.MAIN_FILE}.index.json"
+    if (folder / names.MAIN_FILE).is_file():
+        return [folder / names.MAIN_FILE]
+    if not index.is_file():
+        raise CheckpointError(f"{folder / names.MAIN_FILE} is missing: it holds the weights", field=names.MAIN_FILE)
+    try:
+        parts = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
+        raise CheckpointError(f"{index} has no readable weight_map: {error!r}", field=index.name) from error
+    absent = [part for part in parts if not (folder / part).is_file()]
+    if absent:
+        raise CheckpointError(f"{folder} lacks {', '.join(absent)}, which {index.name} names", field=index.name)
+    return [folder / part for part in parts]
+
+
+class _Tensors:
+    """The tensors of one or several mapped files, read by name while the files are open."""
+
+    def __init__(self, stack: ExitStack, files: list[Path]) -> None:
+        self._reader_of: dict[str, safe_open] = {}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.stored: dict[str, str] = {}
+        for file in files:
+            try:
+                reader = stack.enter_context(safe_open(str(file), framework="pt", device="cpu"))
+            except (SafetensorError, OSError) as error:
+                raise CheckpointError(
+                    f"{file} is not a complete safetensors file ({error}): fetch it again", field=file.name
+                ) from error
+            for name in reader.keys():  # noqa: SIM118  a file handle, not a mapping
+                header = reader.get_slice(name)
+                self._reader_of[name] = reader
+                self.shapes[name] = tuple(header.get_shape())
+                self.stored[name] = str(header.get_dtype())
+
+    def read(self, name: str) -> Tensor:
+        """A view of the mapped file."""
+        tensor: Tensor = self._reader_of[name].get_tensor(name)  # type: ignore[no-untyped-call]
+        return tensor
+
+    def bytes(self, source: names.Source) -> int:
+        """Bytes that a parameter's tensors take in the file."""
+        return sum(math.prod(self.shapes[name]) * STORED_BYTES[self.stored[name]] for name in source.names)
+
+
+def _fill(
+    parts: list[_Part], folder: Path, unused: names.Unused, device: str, progress: ProgressCallback | None
+) -> None:
+    """Give every parameter of `parts` its tensor from the files of `folder`, after checking all names and shapes."""
+    with ExitStack() as stack:
+        tensors = _Tensors(stack, weight_files(folder))
+        wanted = [(part, names.sources(part.module, part.prefix)) for part in parts]
+        wrong = names.faults((source for _, table in wanted for source in table.values()), tensors.shapes, unused)
+        wrong += _undecodable(wanted, tensors)
+        if wrong:
+            raise TensorError(f"{folder} does not hold the tensors of its config.json:\n  " + "\n  ".join(wrong))
+        total = sum(tensors.bytes(source) for _, table in wanted for source in table.values())
+        done = 0
+        for part, table in wanted:
+            for name, source in table.items():
+                _assign(part.module, name, _converted(tensors, source, part.dtype, device))
+                done += tensors.bytes(source)
+                if progress is not None:
+                    progress(Progress("load", part.prefix.rstrip("."), done, total))
+            _finish(part.module)
+
+
+def _undecodable(wanted: list[tuple[_Part, dict[str, names.Source]]], tensors: _Tensors) -> list[str]:
+    used = [name for _, table in wanted for source in table.values() for name in source.names]
+    return [
+        f"stored as {tensors.stored[name]}: {name} (this engine reads {', '.join(STORED_BYTES)})"
+        for name in used
+        if name in tensors.stored and tensors.stored[name] not in STORED_BYTES
+    ]
+
+
+def _converted(tensors: _Tensors, source: names.Source, dtype: torch.dtype, device: str) -> Tensor:
+    if source.baked:
+        total, usage = (tensors.read(name) for name in source.names)
+        return bake_codebook(total, usage).to(device)
+    return tensors.read(source.names[0]).to(device=device, dtype=dtype)
+
+
+def _assign(module: nn.Module, name: str, tensor: Tensor) -> None:
+    path, _, leaf = name.rpartition(".")
+    module.get_submodule(path).register_parameter(leaf, nn.Parameter(tensor, requires_grad=False))
+
+
+def _finish(module: nn.Module) -> None:
+    """A constant that was made on the meta device would be garbage: modules compute theirs when they are called."""
+    ghosts = [name for name, tensor in (*module.named_parameters(), *module.named_buffers()) if tensor.is_meta]
+    if ghosts:
+        raise StateError(f"{type(module).__name__} has tensors that no file fills: {', '.join(ghosts)}")
+    module.eval()
