@@ -1,0 +1,216 @@
+"""The decoder in any windows, rows and orders equals one whole decode; every such check is shown to fail on a fault."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from legato.config.model import CodecDecoderConfig
+from legato.models.codec.decoder import CodecDecoder
+from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool, join_rows
+from tests.models.codec.tiny_codec import DECODER, EMBEDDED, tiny_decoder
+
+EXACT, FULL_SCALE_FP32 = 1e-11, 2e-5
+LONG = 330
+"""Frames: longer than the 300 at which the official package cuts."""
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients() -> object:
+    with torch.inference_mode():
+        yield
+
+
+def codes_of(config: CodecDecoderConfig, frames: int, *, rows: int = 1, seed: int = 0) -> Tensor:
+    drawn = torch.Generator().manual_seed(seed)
+    return torch.randint(config.codebook_size, (rows, frames, config.num_quantizers), generator=drawn)
+
+
+def whole(decoder: CodecDecoder, codes: Tensor) -> Tensor:
+    samples: Tensor = decoder(decoder.fresh(codes.shape[0]), codes)[0]
+    return samples
+
+
+def streamed(decoder: CodecDecoder, codes: Tensor, sizes: list[int], start: CodecHistory | None = None) -> Tensor:
+    history, parts, at = start or decoder.fresh(codes.shape[0]), [], 0
+    for size in sizes:
+        samples, history = decoder(history, codes[:, at : at + size])
+        assert samples.shape == (codes.shape[0], size * decoder.frame_samples)
+        parts.append(samples)
+        at += size
+    assert at == codes.shape[1]
+    return torch.cat(parts, dim=1)
+
+
+def error(one: Tensor, other: Tensor) -> float:
+    assert one.shape == other.shape
+    return float((one - other).abs().max())
+
+
+def equal_windows(frames: int, size: int) -> list[int]:
+    return [size] * (frames // size) + ([frames % size] if frames % size else [])
+
+
+@pytest.mark.parametrize("config", [DECODER, EMBEDDED], ids=["official graph", "embedded graph"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, EXACT), (torch.float32, FULL_SCALE_FP32)])
+@pytest.mark.parametrize("size", [1, 4, 25, 300])
+def test_windows_of_one_size(config: CodecDecoderConfig, dtype: torch.dtype, tolerance: float, size: int) -> None:
+    """R01: windows of 1, 4, 25 and the official 300 over more than 300 frames."""
+    decoder = tiny_decoder(config, dtype=dtype)
+    codes = codes_of(config, LONG)
+    oracle = whole(decoder, codes)
+    assert oracle.dtype == dtype
+    assert oracle.shape == (1, LONG * decoder.frame_samples)
+    assert 0.1 < oracle.std() < 0.6
+    assert error(streamed(decoder, codes, equal_windows(LONG, size)), oracle) <= tolerance
+
+
+@settings(max_examples=20, deadline=None)
+@given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=12), rows=st.integers(1, 3), seed=st.integers(0, 50))
+def test_random_windows(sizes: list[int], rows: int, seed: int) -> None:
+    with torch.inference_mode():
+        decoder = tiny_decoder()
+        codes = codes_of(DECODER, sum(sizes), rows=rows, seed=seed)
+        assert error(streamed(decoder, codes, sizes), whole(decoder, codes)) <= EXACT
+
+
+def test_official_overlap_of_25_frames_would_not_do() -> None:
+    """R01, control: re-decoding with a cut context differs; the attention reaches further than the convolutions."""
+    decoder = tiny_decoder(replace(DECODER, attention_window=30))
+    codes = codes_of(DECODER, 90)
+    cut = whole(decoder, codes[:, 35:])[:, 25 * decoder.frame_samples :]
+    assert error(cut, whole(decoder, codes)[:, 60 * decoder.frame_samples :]) > 1e-4
+
+
+def test_reference_then_generated() -> None:
+    """R02 and R11: every window after a voice's reference equals its slice of the decode of reference and generated."""
+    decoder = tiny_decoder()
+    codes = codes_of(DECODER, 301)
+    oracle = whole(decoder, codes)
+    _, after_reference = decoder(decoder.fresh(1), codes[:, :101])
+    snapshot = after_reference.clone()
+    for _ in range(2):  # the snapshot stays good: the reference is decoded once, ever
+        samples = streamed(decoder, codes[:, 101:], equal_windows(200, 25), snapshot)
+        assert samples.shape[1] == 200 * decoder.frame_samples
+        for start in range(0, 200, 25):
+            part = slice(start * decoder.frame_samples, (start + 25) * decoder.frame_samples)
+            assert error(samples[:, part], oracle[:, 101 * decoder.frame_samples :][:, part]) <= EXACT
+    forgotten = streamed(decoder, codes[:, 101:], equal_windows(200, 25))
+    assert error(forgotten, oracle[:, 101 * decoder.frame_samples :]) > 1e-3
+
+
+def test_nothing_is_lost_between_windows() -> None:
+    """R03: no constant deficit, no trim; 8 windows of 10 frames are exactly 80 frames long."""
+    decoder = tiny_decoder()
+    codes = codes_of(DECODER, 80)
+    for size in (1, 10, 80):
+        assert streamed(decoder, codes, equal_windows(80, size)).shape[1] == 80 * decoder.frame_samples
+
+
+def test_no_click_at_seams() -> None:
+    """R04: one frame at a time, samples jump no more at seams than inside windows; without state they differ."""
+    decoder = tiny_decoder(EMBEDDED)
+    codes = codes_of(EMBEDDED, 1).expand(1, 60, EMBEDDED.num_quantizers)
+    samples = streamed(decoder, codes, [1] * 60)[0, 20 * decoder.frame_samples :]
+
+    def jumps(signal: Tensor) -> tuple[float, float]:
+        steps = signal.diff().abs()
+        at_seam = torch.arange(len(steps)) % decoder.frame_samples == decoder.frame_samples - 1
+        return float(steps[at_seam].max()), float(steps[~at_seam].max())
+
+    assert error(streamed(decoder, codes, [1] * 60), whole(decoder, codes)) <= EXACT
+    seam, inside = jumps(samples)
+    assert seam <= inside
+    stateless = torch.cat([whole(decoder, codes[:, :1])[0] for _ in range(40)])
+    assert error(stateless[None], samples[None]) > 1e-2
+
+
+def test_rows_at_different_positions_resting_and_padded() -> None:
+    """Streams start, rest and end at different times, in shuffled rows of a pool, padded with rubbish."""
+    decoder, drawn = tiny_decoder(), random.Random(3)
+    lengths, slots = [17, 9, 30, 1], [2, 5, 0, 3]
+    codes = codes_of(DECODER, max(lengths), rows=4, seed=9)
+    pool = CodecStatePool(decoder.fresh(6))
+    pool.reset(CodecRows.of(slots))
+    at = [0] * 4
+    parts: list[list[Tensor]] = [[] for _ in lengths]
+    while at != lengths:
+        turn = [stream for stream in drawn.sample(range(4), 4) if drawn.random() < 0.6]
+        if not turn:
+            continue
+        takes = [min(drawn.randint(0, 4), lengths[stream] - at[stream]) for stream in turn]
+        window = torch.randint(-1000, 99999, (len(turn), 5, DECODER.num_quantizers))
+        for row, (stream, take) in enumerate(zip(turn, takes, strict=True)):
+            window[row, :take] = codes[stream, at[stream] : at[stream] + take]
+        rows = CodecRows.of([slots[stream] for stream in turn])
+        samples, history = decoder(pool.gather(rows), window, torch.tensor(takes))
+        pool.scatter(rows, history)
+        for row, (stream, take) in enumerate(zip(turn, takes, strict=True)):
+            valid = take * decoder.frame_samples
+            assert not samples[row, valid:].any()
+            parts[stream].append(samples[row, :valid])
+            at[stream] += take
+    assert pool.gather(CodecRows.of(slots)).positions.tolist() == lengths
+    for stream, length in enumerate(lengths):
+        alone = whole(decoder, codes[stream : stream + 1, :length])[0]
+        assert error(torch.cat(parts[stream]), alone) <= EXACT
+
+
+def test_permuted_rows() -> None:
+    decoder = tiny_decoder()
+    codes = codes_of(DECODER, 12, rows=3)
+    order = [2, 0, 1]
+    assert error(whole(decoder, codes[order]), whole(decoder, codes)[order]) <= EXACT
+
+
+def test_nan_stays_in_its_row() -> None:
+    """A poisoned neighbour changes nothing, and a stream that reads a slot without a lease shows it."""
+    decoder = tiny_decoder()
+    codes = codes_of(DECODER, 8, rows=2)
+    poisoned = CodecStatePool(decoder.fresh(1)).gather(CodecRows.of([0]))
+    samples, _ = decoder(join_rows([poisoned, decoder.fresh(1)]), codes)
+    assert samples[0].isnan().any()
+    assert error(samples[1:], whole(decoder, codes[1:])) <= EXACT
+
+
+def test_no_valid_frame_changes_nothing() -> None:
+    decoder = tiny_decoder()
+    _, history = decoder(decoder.fresh(2), codes_of(DECODER, 7, rows=2))
+    samples, after = decoder(history, codes_of(DECODER, 3, rows=2), torch.tensor([0, 0]))
+    assert not samples.any()
+    assert all(torch.equal(one, other) for one, other in zip(history.tensors(), after.tensors(), strict=True))
+
+
+def test_forward_leaves_its_history_alone() -> None:
+    decoder = tiny_decoder()
+    _, history = decoder(decoder.fresh(1), codes_of(DECODER, 7))
+    before = history.clone()
+    decoder(history, codes_of(DECODER, 3))
+    assert all(torch.equal(one, other) for one, other in zip(history.tensors(), before.tensors(), strict=True))
+
+
+def test_half_precision_runs_and_returns_float32() -> None:
+    decoder = tiny_decoder(dtype=torch.bfloat16)
+    samples, history = decoder(decoder.fresh(1), codes_of(DECODER, 5))
+    assert samples.dtype == torch.float32
+    assert {tensor.dtype for tensor in history.tensors()[1:]} == {torch.bfloat16}
+    assert error(samples, whole(tiny_decoder(dtype=torch.float32), codes_of(DECODER, 5))) < 0.2
+
+
+def test_it_trains_in_one_window_under_autocast() -> None:
+    with torch.inference_mode(False):
+        decoder = tiny_decoder(EMBEDDED, dtype=torch.float32)
+        codes = codes_of(EMBEDDED, 6, rows=2)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            samples, _ = decoder(decoder.fresh(2), codes)
+        samples.square().mean().backward()
+    silent = [
+        name for name, parameter in decoder.named_parameters() if parameter.grad is None or not parameter.grad.any()
+    ]
+    assert silent == []
