@@ -44,7 +44,7 @@ help:
 	@echo 'After `make say` the command itself is $(BIN)/legato; try `$(BIN)/legato --help`.'
 
 say: $(RUN)
-	@$(BIN)/legato say "$$LEGATO_SAY_TEXT" -o "$(OUT)" $(ARGS)
+	@$(BIN)/legato say -o "$(OUT)" $(ARGS) -- "$$LEGATO_SAY_TEXT"
 
 test: $(DEV)
 	@$(BIN)/python -m pytest $(ARGS)
