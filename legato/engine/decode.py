@@ -50,7 +50,15 @@ class CodecStage:
         ).to(self._device)
         frames = torch.tensor(counts).to(self._device) if min(counts) < longest else None
         leases = [window.lease for window in windows]
-        samples, history = self._decoder(self.pool.gather(leases), codes, frames)
+        samples, history = self._decoder.forward(self.pool.gather(leases), codes, frames)
         self.pool.scatter(leases, history)
         host = samples.float().cpu().numpy()
         return [host[row, : count * self._decoder.frame_samples] for row, count in enumerate(counts)]
+
+    @torch.inference_mode()
+    def decode_whole(self, frames: Sequence[Frame]) -> npt.NDArray[np.float32]:
+        """All of a stream's frames at once, on a history of their own: what the windows must equal."""
+        codes = torch.tensor([frames], dtype=torch.long, device=self._device)
+        samples, _ = self._decoder.forward(self._decoder.fresh(1), codes)
+        whole: npt.NDArray[np.float32] = samples[0].float().cpu().numpy()
+        return whole

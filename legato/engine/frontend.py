@@ -9,11 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from legato.errors import UnsupportedError
+from legato.config.model import BpeTextConfig, PhoneTextConfig
+from legato.errors import StateError, UnsupportedError
 from legato.flow import TextToken, TextTrack
+from legato.models.durations import SpeakerDurations
+from legato.models.load import LoadedModel
 from legato.text.bpe import BpeTokenizer, BpeTrack
 from legato.text.segment import EMBEDDED_RULE, OFFICIAL_RULE, SegmentRule
-from legato.text.track_en import DurationPort, EnglishTrack
+from legato.text.track_en import EnglishTrack
 
 
 class FrontEnd(Protocol):
@@ -59,15 +62,27 @@ class BpeFrontEnd:
 class PhoneFrontEnd:
     """The embedded voice's: English phones with their durations, aligned to frames."""
 
-    durations: DurationPort
+    text: PhoneTextConfig
+    durations: dict[str, SpeakerDurations]
     segments: SegmentRule = EMBEDDED_RULE
     ends_with_track: bool = True
 
     def track(self, speaker: str) -> TextTrack:
-        return EnglishTrack(self.durations, speaker)
+        return EnglishTrack(self.text, self.durations[speaker])
 
     def instruct(self, text: str) -> tuple[TextToken, ...]:  # noqa: ARG002
         raise UnsupportedError("the embedded voice takes no instruction; leave instruct empty", field="instruct")
 
     def reference(self, transcript: str) -> tuple[TextToken, ...]:  # noqa: ARG002
         raise UnsupportedError("the embedded voice cannot clone; load a Base checkpoint", field="clone")
+
+
+def front_end_of(model: LoadedModel) -> FrontEnd:
+    """The front end that the checkpoint's config names."""
+    text = model.config.talker.text
+    if isinstance(text, BpeTextConfig):
+        return BpeFrontEnd(BpeTokenizer.load(model.folder))
+    if model.durations is None:
+        raise StateError("a checkpoint with a phone track was loaded without its duration net")
+    speakers = enumerate(model.config.talker.speakers)
+    return PhoneFrontEnd(text, {name: SpeakerDurations(model.durations, index) for index, name in speakers})

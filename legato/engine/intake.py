@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from legato.engine.sequence import Sequence
 from legato.errors import StateError, UnspeakableTextError
+from legato.text.characters import is_speakable
 from legato.text.segment import Segmenter, SegmentPiece
 
 
@@ -22,6 +23,7 @@ class TextIntake:
         self.sequences: list[Sequence] = []
         self.ended = False
         self._shut = False
+        self._speakable = False
 
     def append(self, text: str) -> None:
         """Take the next piece of the client's text."""
@@ -29,6 +31,7 @@ class TextIntake:
             return
         if self.ended:
             raise StateError("text was appended after the end of the text")
+        self._speakable = self._speakable or any(map(is_speakable, text))
         self._take(self._segmenter.append(text))
 
     def end(self) -> None:
@@ -36,11 +39,11 @@ class TextIntake:
         if self.ended:
             return
         self.ended = True
-        self._take(self._segmenter.end())
-        if not self.sequences:
+        if not self._speakable:
             raise UnspeakableTextError(
                 "the text has nothing to speak: give at least one word, digit or letter", field="text"
             )
+        self._take(self._segmenter.end())
 
     def shut(self) -> None:
         """The stream will speak nothing more: whatever text still comes is dropped."""

@@ -32,7 +32,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
-    """What a caller may ask for. `None` in `sampling` or `layout` takes the checkpoint's own way; `max_frames` 0 the budget."""
+    """What a caller may ask for. `None` takes the checkpoint's own sampling or layout; `max_frames` 0 the budget."""
 
     voice: str = ""
     language: str = "auto"
@@ -58,7 +58,9 @@ def resolve(
 ) -> Resolved:
     """Check and complete a request. `whole_text`: all text is known already, which decides the default layout."""
     if asked.max_frames < 0:
-        raise InputError(f"max_frames must be 0 (no limit of your own) or more, not {asked.max_frames}", field="max_frames")
+        raise InputError(
+            f"max_frames must be 0 (no limit of your own) or more, not {asked.max_frames}", field="max_frames"
+        )
     if not 0 <= asked.seed < 2**64:
         raise InputError(f"seed must be between 0 and 2^64 - 1, not {asked.seed}", field="seed")
     packets = PacketPolicy(tuple(asked.packet_frames))
@@ -88,7 +90,7 @@ def resolve(
 
 
 def default_layout(config: ModelConfig, *, whole_text: bool) -> TextLayout:
-    """The official package's own: whole for built-in and designed voices, streaming for clones and for text in pieces."""
+    """The official package's own: whole for built-in and designed voices, streaming for clones; pieces stream."""
     if whole_text and config.kind in ("custom_voice", "voice_design"):
         return TextLayout.WHOLE
     return TextLayout.STREAMING

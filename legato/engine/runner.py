@@ -156,7 +156,7 @@ class Runner:
             raise StateError(f"position {max(ends)} is beyond the slot's {self.positions}")
         rows = self.pool.rows([seat.lease for seat in seats])
         ragged = min(lengths) < x.shape[1]
-        hidden: Tensor = self._talker(
+        hidden: Tensor = self._talker.forward(
             self.pool.cache,
             rows,
             x,

@@ -68,7 +68,7 @@ class VoiceStore:
             if not transcript:
                 return Voice(key, vector, torch.empty(0, 0, dtype=torch.long), (), ())
             codes = self._encoder.encode(torch.from_numpy(samples)[None])[0][0]
-            _, history = self._decoder(self._decoder.fresh(1), codes[None])
+            _, history = self._decoder.forward(self._decoder.fresh(1), codes[None])
         return Voice(key, vector, codes, transcript, (history.clone(),))
 
 

@@ -1,0 +1,283 @@
+"""The Python face: `load` a checkpoint, `stream` packets or `say` a whole text.
+
+A `Legato` owns one engine from `load` to `close`. All of it may be called from any thread; streams are independent.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+
+from legato.audio.reference import load_reference
+from legato.config.engine import EngineConfig
+from legato.engine.engine import Engine, StreamHandle
+from legato.engine.frontend import front_end_of
+from legato.engine.resolve import Reference, SpeechRequest, default_sampling, resolve
+from legato.engine.stats import StreamTiming
+from legato.engine.voices import VoiceStore
+from legato.errors import InputError
+from legato.flow import FinishReason, Packet, Sampling, TextLayout
+from legato.models.load import LoadedModel, Progress, load_model
+from legato.models.locate import locate
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+DTYPES = ("auto", "float32", "bfloat16")
+
+
+@dataclass(frozen=True, slots=True)
+class CloneReference:
+    """The recording of a voice to clone: a file, its bytes, or float32 mono samples at the model's rate.
+
+    `transcript` is what is said in it. With it the model continues the recording (closest likeness); without it the
+    clone uses a speaker vector alone. `append_silence_s` keeps the recording's last sound out of the new speech.
+    """
+
+    audio: str | Path | bytes | npt.NDArray[np.float32]
+    transcript: str = ""
+    append_silence_s: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceInfo:
+    """A built-in voice."""
+
+    name: str
+    dialect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """A whole utterance: float32 samples in [-1, 1], why it ended, and when its stages happened."""
+
+    samples: npt.NDArray[np.float32]
+    sample_rate_hz: int
+    frames: int
+    finish_reason: FinishReason
+    timing: StreamTiming
+
+    @property
+    def seconds(self) -> float:
+        return len(self.samples) / self.sample_rate_hz
+
+
+class SamplingOptions(TypedDict, total=False):
+    """Sampling values that differ from the checkpoint's own (`legato.flow.Sampling` explains each)."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    repetition_penalty: float
+    predictor_temperature: float
+    predictor_top_k: int
+    predictor_top_p: float
+
+
+class Stream:
+    """The packets of one utterance, in order; also the way to cancel it and to see its timing and notes."""
+
+    def __init__(self, handle: StreamHandle, notes: tuple[str, ...]) -> None:
+        self.timing = handle.timing
+        self.notes = notes
+        self._handle = handle
+        self._errors: list[BaseException] = []
+
+    def __iter__(self) -> Iterator[Packet]:
+        """Packets until the last; leaving the loop early cancels the stream."""
+        try:
+            for packet in self._handle:
+                yield packet
+                if packet.last and self._errors:
+                    raise self._errors[0]
+        finally:
+            self._handle.cancel()
+
+    def cancel(self) -> None:
+        """Stop generating; the iteration ends with an empty last packet."""
+        self._handle.cancel()
+
+    def feed(self, text: str | Iterable[str]) -> None:
+        """Give the text: at once, or in pieces from an iterable that a thread of its own reads as they come."""
+        if isinstance(text, str):
+            self._handle.append_text(text)
+            self._handle.end_text()
+        else:
+            threading.Thread(target=self._feed, args=(text,), name="legato-text", daemon=True).start()
+
+    def _feed(self, pieces: Iterable[str]) -> None:
+        try:
+            for piece in pieces:
+                self._handle.append_text(piece)
+        except BaseException as error:  # boundary: the source of text broke; its error is raised where packets are read
+            self._errors.append(error)
+            self._handle.cancel()
+            return
+        self._handle.end_text()
+
+
+class Legato:
+    """A loaded model that speaks. Use as a context manager, or call `close`."""
+
+    def __init__(self, model: LoadedModel, config: EngineConfig) -> None:
+        self.model = model
+        self.config = config
+        self._front_end = front_end_of(model)
+        self._voices = VoiceStore(
+            model.decoder, model.encoder, model.speaker_encoder, limit_bytes=config.voice_cache_bytes
+        )
+        self._engine = Engine(model, self._front_end, config)
+
+    @property
+    def sample_rate_hz(self) -> int:
+        """Rate of all samples."""
+        return self.model.config.codec.sample_rate_hz
+
+    def voices(self) -> list[VoiceInfo]:
+        """The built-in voices; none where voices are cloned or described."""
+        talker = self.model.config.talker
+        return [VoiceInfo(name, talker.dialects.get(name, "")) for name in talker.speakers]
+
+    def default_sampling(self) -> Sampling:
+        """How the checkpoint's makers draw codes."""
+        return default_sampling(self.model.config)
+
+    def stream(
+        self,
+        text: str | Iterable[str],
+        *,
+        voice: str = "",
+        language: str = "auto",
+        instruct: str = "",
+        clone: CloneReference | None = None,
+        seed: int = 0,
+        packet_frames: tuple[int, ...] = (1, 2, 4),
+        max_frames: int = 0,
+        layout: TextLayout | None = None,
+        **sampling: Unpack[SamplingOptions],
+    ) -> Stream:
+        """Speak `text`, given whole or in pieces as they come, and yield its packets as they are made.
+
+        `voice`: a built-in voice ("": the first). `instruct`: how to speak, or which voice to design. `max_frames`:
+        your limit in frames of 80 ms (0: a budget scaled to the text). `packet_frames`: frames of the first, second,
+        ... packet. What can be refused without the text is refused here with an `InputError`; what is wrong with the
+        text is raised by the iteration.
+        """
+        asked = SpeechRequest(
+            voice=voice,
+            language=language,
+            instruct=instruct,
+            reference=self._reference(clone),
+            sampling=self._sampling(sampling),
+            layout=layout,
+            seed=seed,
+            packet_frames=packet_frames,
+            max_frames=max_frames,
+        )
+        resolved = resolve(asked, self.model.config, self._front_end, self._voices, whole_text=isinstance(text, str))
+        stream = Stream(self._engine.submit(resolved.request), resolved.notes)
+        stream.feed(text)
+        return stream
+
+    def say(
+        self,
+        text: str | Iterable[str],
+        *,
+        voice: str = "",
+        language: str = "auto",
+        instruct: str = "",
+        clone: CloneReference | None = None,
+        seed: int = 0,
+        max_frames: int = 0,
+        layout: TextLayout | None = None,
+        **sampling: Unpack[SamplingOptions],
+    ) -> Speech:
+        """Speak `text` and return all of it; the arguments are those of `stream`."""
+        stream = self.stream(
+            text,
+            voice=voice,
+            language=language,
+            instruct=instruct,
+            clone=clone,
+            seed=seed,
+            max_frames=max_frames,
+            layout=layout,
+            **sampling,
+        )
+        packets = list(stream)
+        reason = packets[-1].finish_reason
+        assert reason is not None, "the last packet carries the finish reason"
+        return Speech(
+            samples=np.concatenate([packet.float32() for packet in packets]),
+            sample_rate_hz=self.sample_rate_hz,
+            frames=sum(packet.frames for packet in packets),
+            finish_reason=reason,
+            timing=stream.timing,
+        )
+
+    def close(self) -> None:
+        """Stop the engine; streams under way end as cancelled."""
+        self._engine.close()
+
+    def __enter__(self) -> Legato:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _reference(self, clone: CloneReference | None) -> Reference | None:
+        if clone is None:
+            return None
+        samples = load_reference(clone.audio, self.sample_rate_hz)
+        silence = np.zeros(round(clone.append_silence_s * self.sample_rate_hz), dtype=np.float32)
+        return Reference(np.concatenate([samples, silence]), clone.transcript)
+
+    def _sampling(self, options: SamplingOptions) -> Sampling | None:
+        from dataclasses import replace
+
+        unknown = sorted(set(options) - set(SamplingOptions.__annotations__))
+        if unknown:
+            raise InputError(
+                f"unknown option {unknown[0]!r}; the sampling options are {', '.join(SamplingOptions.__annotations__)}",
+                field=unknown[0],
+            )
+        return replace(self.default_sampling(), **options) if options else None
+
+
+def load(
+    model: str | Path = "embedded",
+    *,
+    device: str = "cpu",
+    dtype: str = "auto",
+    codec_dtype: str = "auto",
+    slots: int = 1,
+    positions: int = 2048,
+    progress: Callable[[Progress], None] | None = None,
+) -> Legato:
+    """Load a checkpoint: "embedded" (ships with Legato), a folder, or a hub id such as `Qwen/Qwen3-TTS-12Hz-0.6B-Base`.
+
+    `dtype` of talker and code predictor, `codec_dtype` of the codec: "float32", "bfloat16" or "auto" (float32 on a CPU;
+    bfloat16 talker and float32 codec on CUDA). `slots`: streams that speak at once. `positions`: prompt and frames
+    that one sequence may take. Raises `CheckpointError` naming what is missing or wrong.
+    """
+    for name, value in (("dtype", dtype), ("codec_dtype", codec_dtype)):
+        if value not in DTYPES:
+            raise InputError(f"{name} must be one of {', '.join(DTYPES)}, not {value!r}", field=name)
+    talker_dtype = dtype if dtype != "auto" else ("float32" if device.startswith("cpu") else "bfloat16")
+    loaded = load_model(
+        locate(model, progress=progress),
+        talker_dtype=talker_dtype,
+        codec_dtype=codec_dtype if codec_dtype != "auto" else "float32",
+        device=device,
+        progress=progress,
+    )
+    return Legato(loaded, EngineConfig(streams=slots, kv_slots=slots + 1, positions=positions))

@@ -1,0 +1,253 @@
+"""A loop with everything around it fake or tiny: letters for text, a scripted talker or a tiny one, a tiny codec.
+
+For tests alone. `Harness` drives turns by hand under a fake clock, so that a test decides what happens between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from legato.config.model import (
+    CodecConfig,
+    CodePredictorConfig,
+    GenerationDefaults,
+    LanguageIds,
+    ModelConfig,
+    TalkerConfig,
+)
+from legato.engine.codec_pool import CodecPool
+from legato.engine.commands import AppendText, Cancel, Command, EndText, SetDemand, Submit
+from legato.engine.decode import CodecStage
+from legato.engine.framing import PacketPolicy
+from legato.engine.intake import TextIntake
+from legato.engine.kv_pool import KVPool
+from legato.engine.loop import Loop, Machinery
+from legato.engine.roster import Roster
+from legato.engine.runner import Runner
+from legato.engine.sequence import Sequence as TalkerSequence
+from legato.engine.stats import StreamTiming
+from legato.engine.stream import Stream, StreamEvent, StreamRequest
+from legato.errors import GenerationError, LegatoError, StateError
+from legato.flow import FinishReason, Frame, Packet, PromptSpec, Sampling, SequenceId, StreamId, TextLayout, WordSpan
+from legato.models.codec.decoder import CodecDecoder
+from legato.models.codec.state import CodecStatePool
+from legato.models.talker.state import TalkerCache
+from legato.text.budget import Watchdog
+from legato.text.segment import Segmenter, SegmentRule
+from tests.models.codec import tiny_codec
+from tests.models.tiny_talker import BPE, CODEBOOKS, CODES, make_predictor, make_talker, stack, talker_config
+
+EOS = CODES + 2
+GREEDY = Sampling(0.0, 0, 1.0, 1.0, 0.0, 0, 1.0)
+WARM = Sampling(0.9, 12, 1.0, 1.05, 0.9, 12, 1.0)
+SHORT = SegmentRule(paragraph_chars=4, target_chars=8, max_chars=40)
+LONG = SegmentRule(paragraph_chars=4000, target_chars=5000, max_chars=9000)
+
+
+class LetterTrack:
+    """A front end whose tokens are letters, committed at once."""
+
+    def __init__(self) -> None:
+        self.tokens: list[tuple[int, ...]] = []
+        self.ended = False
+        self.words: Sequence[WordSpan] = ()
+
+    def append(self, text: str) -> None:
+        if self.ended:
+            raise StateError("appended after the end")
+        self.tokens += [(8 + ord(letter) % 32,) for letter in text]
+
+    def end(self) -> None:
+        self.ended = True
+
+
+def tiny_decoder() -> CodecDecoder:
+    """A codec for the tiny talker's codes."""
+    sizes = replace(tiny_codec.DECODER, num_quantizers=CODEBOOKS, codebook_size=CODES)
+    return tiny_codec.tiny_decoder(sizes, dtype=torch.float32)
+
+
+def tiny_config() -> ModelConfig:
+    """A base-like model of tiny sizes: BPE text, an end code, language tags."""
+    tags = LanguageIds(think=CODES + 3, nothink=CODES + 4, think_bos=CODES + 5, think_eos=CODES + 6, languages={})
+    talker: TalkerConfig = replace(talker_config(BPE), language_ids=tags)
+    decoder = tiny_decoder()
+    return ModelConfig(
+        kind="base",
+        size="tiny",
+        talker=talker,
+        code_predictor=CodePredictorConfig(stack=stack(layers=2), codebook_size=CODES, num_codebooks=CODEBOOKS),
+        speaker_encoder=None,
+        codec=CodecConfig(24000, decoder.frame_samples, decoder.config, None),
+        generation=GenerationDefaults(0.9, 12, 1.0, 1.05, 0.9, 12, 1.0, 8192),
+    )
+
+
+class ScriptedRunner(Runner):
+    """A talker that says what its script says: `script(seed, frame)` gives a frame, an end, or an error."""
+
+    def __init__(self, pool: KVPool, script: Callable[[int, int], Frame | FinishReason | GenerationError]) -> None:
+        super().__init__(tiny_config(), make_talker(), make_predictor(), pool)
+        self._script = script
+        self.steps = 0
+
+    def step(self, sequences: Sequence[TalkerSequence]) -> None:
+        self.steps += len(sequences)
+        super().step(sequences)
+
+    def draw_first_codes(self, sequences: Sequence[TalkerSequence]) -> list[int | FinishReason | GenerationError]:
+        outcomes: list[int | FinishReason | GenerationError] = []
+        for sequence in sequences:
+            line = self._script(sequence.seed, sequence.frames)
+            outcomes.append(line[0] if isinstance(line, tuple) else line)
+        return outcomes
+
+    def draw_frames(self, sequences: Sequence[TalkerSequence]) -> list[Frame | GenerationError]:
+        frames: list[Frame | GenerationError] = []
+        for sequence in sequences:
+            line = self._script(sequence.seed, sequence.frames)
+            assert not isinstance(line, FinishReason)
+            frames.append(line)
+        self.frames_drawn += len(sequences)
+        return frames
+
+
+@dataclass
+class Heard:
+    """What one client got."""
+
+    events: list[StreamEvent] = field(default_factory=list)
+
+    @property
+    def packets(self) -> list[Packet]:
+        return [event for event in self.events if isinstance(event, Packet)]
+
+    @property
+    def errors(self) -> list[LegatoError]:
+        return [event for event in self.events if isinstance(event, LegatoError)]
+
+    @property
+    def samples(self) -> npt.NDArray[np.float32]:
+        return np.concatenate([np.empty(0, np.float32), *(packet.float32() for packet in self.packets)])
+
+    @property
+    def frames(self) -> int:
+        return sum(packet.frames for packet in self.packets)
+
+    @property
+    def reason(self) -> FinishReason:
+        reason = self.packets[-1].finish_reason
+        assert self.packets[-1].last
+        assert reason is not None
+        return reason
+
+
+class Harness:
+    """A loop driven turn by turn."""
+
+    def __init__(
+        self,
+        script: Callable[[int, int], Frame | FinishReason | GenerationError] | None = None,
+        *,
+        streams: int = 4,
+        positions: int = 256,
+        prefill_positions: int = 64,
+        segments: SegmentRule = LONG,
+    ) -> None:
+        self.now_s = 0.0
+        config = tiny_config()
+        self.kv = KVPool(TalkerCache.allocate(stack(), streams + 1, positions, torch.float32), poison=True)
+        decoder = tiny_decoder()
+        self.codec = CodecPool(CodecStatePool(decoder.fresh(streams)))
+        talker = make_talker(config.talker)
+        self.runner = ScriptedRunner(self.kv, script) if script else Runner(config, talker, make_predictor(), self.kv)
+        self.stage = CodecStage(decoder, self.codec)
+        self.roster = Roster(self.runner, self.codec, 24000)
+        machinery = Machinery(self.runner, self.stage, lambda: self.now_s, prefill_positions, 24000)
+        self.loop = Loop(machinery, self.roster)
+        self.segments = segments
+        self.streams: list[Stream] = []
+        self._sequences = 0
+        self._pending: list[Command] = []
+
+    def submit(
+        self,
+        text: str = "",
+        *,
+        seed: int = 0,
+        ended: bool = True,
+        sampling: Sampling = GREEDY,
+        packets: tuple[int, ...] = (1, 2, 4),
+        max_frames: int = 0,
+        layout: TextLayout = TextLayout.STREAMING,
+    ) -> tuple[StreamId, Heard]:
+        """Queue a stream and its text for the next turn."""
+        spec = PromptSpec(language="auto", speaker="", layout=layout)
+        request = StreamRequest(spec, sampling, seed, PacketPolicy(packets), max_frames)
+        heard = Heard()
+        stream_id = StreamId(len(self.streams))
+        stream = Stream(
+            id=stream_id,
+            request=request,
+            intake=TextIntake(Segmenter(self.segments), lambda number: self._sequence(stream_id, number, request)),
+            sink=heard.events.append,
+            timing=StreamTiming(),
+            watchdog=Watchdog(),
+        )
+        self.streams.append(stream)
+        self._pending.append(Submit(stream, self.now_s))
+        if text:
+            self.append(stream_id, text)
+        if ended:
+            self.end(stream_id)
+        return stream_id, heard
+
+    def append(self, stream: StreamId, text: str) -> None:
+        self._pending.append(AppendText(stream, text))
+
+    def end(self, stream: StreamId) -> None:
+        self._pending.append(EndText(stream))
+
+    def cancel(self, stream: StreamId) -> None:
+        self._pending.append(Cancel(stream))
+
+    def demand(self, stream: StreamId, frames: int) -> None:
+        self._pending.append(SetDemand(stream, frames))
+
+    def turn(self) -> bool:
+        """One turn, a tick of the clock long."""
+        commands, self._pending = self._pending, []
+        self.now_s += 0.01
+        with torch.inference_mode():
+            return self.loop.turn(commands)
+
+    def run(self, turns: int = 3000) -> None:
+        """Turns until nothing is left to do."""
+        for _ in range(turns):
+            if not self.turn():
+                return
+        raise AssertionError(f"still busy after {turns} turns")
+
+    def assert_balanced(self) -> None:
+        """All slots are back and nothing is under way."""
+        assert len(self.roster) == 0
+        assert self.kv.balanced
+        assert self.codec.balanced
+
+    def _sequence(self, stream: StreamId, number: int, request: StreamRequest) -> TalkerSequence:
+        self._sequences += 1
+        return TalkerSequence(
+            id=SequenceId(self._sequences),
+            stream=stream,
+            number=number,
+            track=LetterTrack(),
+            spec=request.spec,
+            sampling=request.sampling,
+            seed=request.seed,
+            ends_with_track=False,
+        )
