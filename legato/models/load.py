@@ -3,7 +3,7 @@
 Owns nothing after it returns. Files are mapped, modules are built without memory, and tensors are taken over one at a
 time: one whose dtype is already right stays a view of the mapped file (which must then not be rewritten in place while
 the model lives), any other is converted into memory of its own. So private memory peaks at the weights in their final
-dtype and one tensor. Names are those of `names.py`; all that is missing, left over or misshapen is in one `TensorError`.
+dtype and one tensor. Names are those of `names.py`; whatever does not fit them is in one `TensorError`.
 Knows no engine.
 """
 
