@@ -100,6 +100,11 @@ class Stream:
         finally:
             self._handle.cancel()
 
+    @property
+    def budget_frames(self) -> int:
+        """The text-scaled limit in force where `max_frames` is 0; 0 where speech ends with its text track instead."""
+        return self._handle.budget_frames
+
     def cancel(self) -> None:
         """Stop generating; the iteration ends with an empty last packet."""
         self._handle.cancel()

@@ -32,7 +32,7 @@ from legato.flow import Packet, SequenceId, StreamId
 from legato.models.codec.state import CodecStatePool
 from legato.models.load import LoadedModel
 from legato.models.talker.state import TalkerCache
-from legato.text.budget import Watchdog
+from legato.text.budget import Watchdog, frame_budget
 from legato.text.segment import Segmenter
 
 
@@ -56,6 +56,11 @@ class StreamHandle:
         self._events = events
         self._tell = tell
         self._over = False
+
+    @property
+    def budget_frames(self) -> int:
+        """The text-scaled limit of what was submitted so far, in frames; 0 where the text track itself is the limit."""
+        return sum(frame_budget("".join(each.text)) for each in self._stream.sequences if not each.ends_with_track)
 
     def append_text(self, text: str) -> None:
         """More text, cut anywhere."""
