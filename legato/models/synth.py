@@ -174,8 +174,10 @@ def _drawn(generator: np.random.Generator, spec: TensorSpec, count: int) -> npt.
         return np.ones(count, dtype=np.float32)
     if spec.draw in ranges:
         low, high = ranges[spec.draw]
-        spread: npt.NDArray[np.float32] = generator.random(count, dtype=np.float32) * np.float32(high - low)
-        return spread + np.float32(low)
+        even: npt.NDArray[np.float32] = generator.random(count, dtype=np.float32)
+        even *= np.float32(high - low)
+        even += np.float32(low)
+        return even
     deviations = {
         Draw.MATRIX: 1.2 / spec.inputs**0.5,
         Draw.HEAD: 1.5 / spec.inputs**0.5,
@@ -185,7 +187,8 @@ def _drawn(generator: np.random.Generator, spec: TensorSpec, count: int) -> npt.
         Draw.TABLE: 1.0,
     }
     normal: npt.NDArray[np.float32] = generator.standard_normal(count, dtype=np.float32)
-    return normal * np.float32(deviations[spec.draw])
+    normal *= np.float32(deviations[spec.draw])
+    return normal
 
 
 def _bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
