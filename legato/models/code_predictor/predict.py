@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from legato.models.code_predictor.predictor import CodePredictor
-from legato.models.layers.decoder_layer import OwnKeyValues, causal_visibility, wide_dtype
+from legato.models.layers.decoder_layer import OwnKeyValues, attend, causal_visibility, wide_dtype
 from legato.models.layers.rope import Rotation, inverse_frequencies, rotation
 from legato.models.sampling import Drawn, DrawSettings, draw
 
@@ -34,17 +34,22 @@ class _FrameScratch:
 
 @dataclass(frozen=True, slots=True)
 class _ScratchWindow:
-    """Positions `start .. end` of the scratch are new, `0 .. end` are read."""
+    """Positions `start .. end` of the scratch are new, `0 .. end` are read; `visible` as of `attend`."""
 
     scratch: _FrameScratch
     start: int
     end: int
+    visible: Tensor | None
 
-    def exchange(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write the new positions, read all so far."""
-        self.scratch.keys[layer, :, :, self.start : self.end] = keys
-        self.scratch.values[layer, :, :, self.start : self.end] = values
-        return self.scratch.keys[layer, :, :, : self.end], self.scratch.values[layer, :, :, : self.end]
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Write the new positions, attend to all so far."""
+        past_keys, past_values = (
+            self.scratch.keys[layer, :, :, : self.end],
+            self.scratch.values[layer, :, :, : self.end],
+        )
+        past_keys[:, :, self.start :] = keys
+        past_values[:, :, self.start :] = values
+        return attend(queries, past_keys, past_values, self.visible)
 
 
 def predict_frame(
@@ -73,7 +78,8 @@ def predict_frame(
     for j in range(Q - 1):
         end = j + 2
         by = Rotation(whole.cos[:, :, start:end], whole.sin[:, :, start:end])
-        states = predictor(x, by=by, kv=_ScratchWindow(scratch, start, end), visible=lower if j == 0 else None)
+        window = _ScratchWindow(scratch, start, end, lower if j == 0 else None)
+        states = predictor(x, by=by, kv=window)
         drawn = draw(predictor.logits(states[:, -1], j), settings, noise[:, j + 1])
         codes.append(drawn.codes)
         finite = finite & drawn.finite
@@ -91,10 +97,12 @@ def predict_frame_whole_logits(
     `hidden` [B, D], `codes` int64 [B, Q]; row j of the result is what codebook j + 1 is drawn from. Usable under
     autograd: it is the training forward and the oracle of the stepwise one.
     """
-    residual = [predictor.model.codec_embedding[j](codes[:, j + 1]) for j in range(codes.shape[1] - 2)]
-    x = torch.stack((hidden, talker_code_embedding(codes[:, 0]), *residual), dim=1)
+    embedded = [talker_code_embedding(codes[:, 0])]
+    embedded += [predictor.model.codec_embedding[j](codes[:, j + 1]) for j in range(codes.shape[1] - 2)]
+    # Under autocast the hidden state may be narrower than the embeddings.
+    x = torch.stack([hidden, *[vector.to(hidden.dtype) for vector in embedded]], dim=1)
     visible = causal_visibility(torch.ones(1, x.shape[1], dtype=torch.bool, device=x.device))
-    states = predictor(x, by=_rotation_of_frame(predictor, x), kv=OwnKeyValues(), visible=visible)
+    states = predictor(x, by=_rotation_of_frame(predictor, x), kv=OwnKeyValues(visible))
     return torch.stack([predictor.logits(states[:, j + 1], j) for j in range(codes.shape[1] - 1)], dim=1)
 
 

@@ -44,9 +44,9 @@ class CodePredictor(nn.Module):
             else nn.Identity()
         )
 
-    def forward(self, x: Tensor, *, by: Rotation, kv: KeyValues, visible: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, *, by: Rotation, kv: KeyValues) -> Tensor:
         """Inputs `x` [B, T, talker width] -> post-final-norm hidden states [B, T, D]."""
-        states = run_layers(self.model.layers, self.small_to_mtp_projection(x), by=by, kv=kv, visible=visible)
+        states = run_layers(self.model.layers, self.small_to_mtp_projection(x), by=by, kv=kv)
         hidden: Tensor = self.model.norm(states)
         return hidden
 

@@ -7,6 +7,7 @@ same arithmetic serves a cache of many sequences, the scratch of one frame, and 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -19,21 +20,21 @@ from legato.models.layers.rope import Rotation, rotate
 
 
 class KeyValues(Protocol):
-    """Takes the keys and values of new positions, gives those of every position that is to be read."""
+    """What the queries of one call attend to: keeps the call's keys and values, knows which others are theirs."""
 
-    def exchange(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """`keys`, `values` [B, H_kv, T, head_dim] of this call -> both [B, H_kv, P, head_dim] to attend to.
-
-        Values at positions that the mask hides must be finite: their weight is 0, and 0 times NaN is NaN.
-        """
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """`queries` [B, H, T, d], `keys` and `values` [B, H_kv, T, d] of this call -> attended values [B, H, T, d]."""
 
 
+@dataclass(frozen=True, slots=True)
 class OwnKeyValues:
-    """No state: a sequence attends to the positions of this very call."""
+    """No state: whole sequences attend to their own positions, as far as `visible` (see `attend`) lets them."""
 
-    def exchange(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """The same keys and values."""
-        return keys, values
+    visible: Tensor
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:  # noqa: ARG002
+        """Nothing is kept."""
+        return attend(queries, keys, values, self.visible)
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None) -> Tensor:
@@ -41,14 +42,22 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None
 
     `queries` [B, H, T, d]; `keys`, `values` [B, H_kv, P, d]; `visible` bool [B or 1, T, P], or None where every query
     sees every key. -> [B, H, T, d]. The H / H_kv heads of a group are rows of one product: keys are never repeated.
+    Hidden values must be finite: their weight is 0, and 0 times NaN is NaN.
     """
     B, H, T, d = queries.shape
     H_kv, P = keys.shape[1], keys.shape[2]
     G = H // H_kv
-    scores = (queries.reshape(B, H_kv, G * T, d) * d**-0.5) @ keys.transpose(-1, -2)
+    grouped = queries.reshape(B, H_kv, G * T, d) * d**-0.5
+    if T == 1 and keys.dtype == torch.bfloat16:
+        # One position against many keys: with the keys as the left factor it is several times faster in bfloat16 (CPU).
+        scores = (keys @ grouped.transpose(-1, -2)).transpose(-1, -2)
+    else:
+        scores = grouped @ keys.transpose(-1, -2)
     wide = scores.to(wide_dtype(scores))
     if visible is not None:
-        wide = torch.where(visible[:, None, None], wide.view(B, H_kv, G, T, P), float("-inf")).view(B, H_kv, G * T, P)
+        wide = torch.where(visible[:, None, None], wide.reshape(B, H_kv, G, T, P), float("-inf")).view(
+            B, H_kv, G * T, P
+        )
     weights = torch.softmax(wide, dim=-1).to(values.dtype)
     return (weights @ values).view(B, H, T, d)
 
@@ -67,7 +76,7 @@ class GroupedAttention(nn.Module):
         self.q_norm = RMSNorm(d, stack.rms_norm_eps)
         self.k_norm = RMSNorm(d, stack.rms_norm_eps)
 
-    def forward(self, x: Tensor, by: Rotation, kv: KeyValues, layer: int, visible: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, by: Rotation, kv: KeyValues, layer: int) -> Tensor:
         """`x` [B, T, D] -> [B, T, D]. The rotation is applied in the dtype of `by` (float32) and cast back."""
         B, T, _ = x.shape
         heads = (B, T, -1, self.head_dim)
@@ -75,8 +84,7 @@ class GroupedAttention(nn.Module):
         keys = self.k_norm(self.k_proj(x).view(heads)).transpose(1, 2)
         values = self.v_proj(x).view(heads).transpose(1, 2)
         queries, keys = rotate(queries, by).to(values.dtype), rotate(keys, by).to(values.dtype)
-        keys, values = kv.exchange(layer, keys, values)
-        mixed = attend(queries, keys, values, visible)
+        mixed = kv.attend(layer, queries, keys, values)
         y: Tensor = self.o_proj(mixed.transpose(1, 2).reshape(B, T, -1))
         return y
 
@@ -91,19 +99,17 @@ class DecoderLayer(nn.Module):
         self.input_layernorm = RMSNorm(stack.hidden_size, stack.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(stack.hidden_size, stack.rms_norm_eps)
 
-    def forward(self, x: Tensor, by: Rotation, kv: KeyValues, layer: int, visible: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, by: Rotation, kv: KeyValues, layer: int) -> Tensor:
         """`x` [B, T, D] -> [B, T, D]; arguments as of `run_layers`."""
-        x = x + self.self_attn(self.input_layernorm(x), by, kv, layer, visible)
+        x = x + self.self_attn(self.input_layernorm(x), by, kv, layer)
         y: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return y
 
 
-def run_layers(
-    layers: Iterable[nn.Module], x: Tensor, *, by: Rotation, kv: KeyValues, visible: Tensor | None
-) -> Tensor:
-    """`x` [B, T, D] through all `layers`, before any final norm. `visible` as of `attend`."""
+def run_layers(layers: Iterable[nn.Module], x: Tensor, *, by: Rotation, kv: KeyValues) -> Tensor:
+    """`x` [B, T, D] through all `layers`, before any final norm."""
     for index, layer in enumerate(layers):
-        x = layer(x, by, kv, index, visible)
+        x = layer(x, by, kv, index)
     return x
 
 

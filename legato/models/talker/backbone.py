@@ -21,7 +21,7 @@ from legato.models.layers.decoder_layer import (
 )
 from legato.models.layers.norm import RMSNorm
 from legato.models.layers.rope import inverse_frequencies, rotation
-from legato.models.talker.state import CacheWindow, KVRows, TalkerCache, require_kv_rows
+from legato.models.talker.state import KVRows, TalkerCache, open_window, require_kv_rows
 
 
 class TextProjection(nn.Module):
@@ -81,9 +81,9 @@ class Talker(nn.Module):
         `x` [B, T, D]; `starts` int64 [B] position of each row's first input; `lengths` int64 [B] of valid inputs (None:
         all T). Keys and values are written in place at `starts .. starts + lengths`; padding inputs write nothing and
         change nothing, whatever they hold. A row of length 0 writes nothing and its result means nothing. `span` bounds
-        the positions that are read (at least the largest start + length; default the whole cache) and changes no result
-        beyond rounding. Any slicing of a prompt into calls gives the same as one call. That rows fit their slots is the
-        lease's business; rows that are not `KVRows` are a `StateError`.
+        the positions that are read where shapes are fixed (at least the largest start + length; default the whole
+        cache) and changes no result beyond rounding. Any slicing of a prompt into calls gives the same as one call.
+        That rows fit their slots is the lease's business; rows that are not `KVRows` are a `StateError`.
         """
         states = self._advance(cache, rows, x, starts, lengths, cache.positions if span is None else span)
         if lengths is None:
@@ -116,7 +116,7 @@ class Talker(nn.Module):
         if valid is None:
             valid = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         positions = (valid.long().cumsum(1) - 1).clamp(min=0)
-        hidden: Tensor = self.model.norm(self._run(x, positions, OwnKeyValues(), causal_visibility(valid)))
+        hidden: Tensor = self.model.norm(self._run(x, positions, OwnKeyValues(causal_visibility(valid))))
         return hidden
 
     def first_code_logits(self, hidden: Tensor) -> Tensor:
@@ -137,21 +137,11 @@ class Talker(nn.Module):
     ) -> Tensor:
         require_kv_rows(rows)
         T = x.shape[1]
-        steps = torch.arange(T, device=x.device)
-        positions = starts[:, None] + steps
-        reach = torch.arange(span, device=x.device)
-        ends = starts + (T if lengths is None else lengths)
-        known = reach < ends[:, None]
-        visible = known[:, None, :] & (reach <= positions[:, :, None])
-        fresh, at = None, positions
-        if lengths is not None:
-            fresh = steps < lengths[:, None]
-            # Padding may stand beyond the slot: taken modulo its size, positions stay inside and unique within the row.
-            at = torch.where(fresh, positions, positions % cache.positions)
-        window = CacheWindow(cache, rows, at, fresh, known, span)
-        return self._run(x, positions, window, visible)
+        counts = torch.full_like(starts, T) if lengths is None else lengths
+        window = open_window(cache, rows, starts, counts, steps=T, span=span)
+        return self._run(x, starts[:, None] + torch.arange(T, device=x.device), window)
 
-    def _run(self, x: Tensor, positions: Tensor, kv: KeyValues, visible: Tensor) -> Tensor:
+    def _run(self, x: Tensor, positions: Tensor, kv: KeyValues) -> Tensor:
         stack: TransformerConfig = self.config.stack
         by = rotation(positions, inverse_frequencies(stack.head_dim, stack.rope_theta, x.device), wide_dtype(x))
-        return run_layers(self.model.layers, x, by=by, kv=kv, visible=visible)
+        return run_layers(self.model.layers, x, by=by, kv=kv)

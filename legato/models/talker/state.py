@@ -14,6 +14,7 @@ from torch import Tensor
 
 from legato.config.model import TransformerConfig
 from legato.errors import StateError
+from legato.models.layers.decoder_layer import attend
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,37 +86,103 @@ def poison(cache: TalkerCache, rows: KVRows) -> None:
     cache.values.index_fill_(1, rows.index, float("nan"))
 
 
-@dataclass(frozen=True, slots=True)
-class CacheWindow:
-    """One call's view of the cache: where its T new positions of each row go, and the first `span` positions it reads.
+def open_window(
+    cache: TalkerCache, rows: KVRows, starts: Tensor, lengths: Tensor, *, steps: int, span: int
+) -> RowWindow | MaskedWindow:
+    """One call's access to the cache: `lengths` [B] of its `steps` positions go to `starts` [B] on.
 
-    `at` int64 [B, T] positions to write, unique in each row; `fresh` bool [B, T], False where nothing is to be written
-    (None: all are); `known` bool [B, span], positions that this sequence has written, this call included.
+    On the CPU, where the host can see the positions, each row reads just its own past, which is faster there and makes
+    a row's result independent of its neighbours and of `span`. Elsewhere shapes are fixed and no position is looked at:
+    the first `span` positions of all rows are read, and what is not the row's past is masked. Both give the same.
+    """
+    if reads_row_by_row(cache):
+        return RowWindow.of(cache, rows, starts, lengths)
+    return MaskedWindow.of(cache, rows, starts, lengths, steps=steps, span=span)
+
+
+def reads_row_by_row(cache: TalkerCache) -> bool:
+    """True where looking at a position costs the host no wait."""
+    return cache.keys.device.type == "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class RowWindow:
+    """Each row on its own: `places` has its slot, first new position and end; `visible` its causal mask [1, T, end]."""
+
+    cache: TalkerCache
+    places: tuple[tuple[int, int, int], ...]
+    visible: tuple[Tensor, ...]
+
+    @staticmethod
+    def of(cache: TalkerCache, rows: KVRows, starts: Tensor, lengths: Tensor) -> RowWindow:
+        """Refuses rows that do not fit their slots (`StateError`)."""
+        slots, firsts, counts = rows.index.tolist(), starts.tolist(), lengths.tolist()
+        places = tuple((slot, first, first + count) for slot, first, count in zip(slots, firsts, counts, strict=True))
+        for slot, first, end in places:
+            if first < 0 or end > cache.positions:
+                raise StateError(f"positions {first} to {end} do not fit slot {slot} of {cache.positions} positions")
+        masks = tuple(
+            torch.ones(end - first, end, dtype=torch.bool).tril(diagonal=first)[None] for _, first, end in places
+        )
+        return RowWindow(cache, places, masks)
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Write the new keys and values of each row, then attend to its past; padding positions give zeros."""
+        mixed = torch.zeros_like(queries)
+        for at, (slot, first, end) in enumerate(self.places):
+            fresh = end - first
+            past_keys, past_values = self.cache.keys[layer, slot, :, :end], self.cache.values[layer, slot, :, :end]
+            past_keys[:, first:] = keys[at, :, :fresh]
+            past_values[:, first:] = values[at, :, :fresh]
+            visible = self.visible[at] if fresh > 1 else None
+            if fresh:
+                mixed[at, :, :fresh] = attend(
+                    queries[at : at + 1, :, :fresh], past_keys[None], past_values[None], visible
+                )[0]
+        return mixed
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedWindow:
+    """All rows in one product over the first `span` positions, with shapes that depend on no position.
+
+    `at` int64 [B, T] positions to write, unique in each row; `fresh` bool [B, T], False where nothing is to be written;
+    `known` bool [B, span], positions that the row has written, this call included; `visible` bool [B, T, span].
     """
 
     cache: TalkerCache
     rows: KVRows
     at: Tensor
-    fresh: Tensor | None
+    fresh: Tensor
     known: Tensor
-    span: int
+    visible: Tensor
 
-    def exchange(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write this call's keys and values, read those of the span; unknown values are read as zeros."""
+    @staticmethod
+    def of(cache: TalkerCache, rows: KVRows, starts: Tensor, lengths: Tensor, *, steps: int, span: int) -> MaskedWindow:
+        """That rows fit their slots is not checked: it would make the host wait."""
+        new = torch.arange(steps, device=starts.device)
+        reach = torch.arange(span, device=starts.device)
+        positions = starts[:, None] + new
+        fresh = new < lengths[:, None]
+        known = reach < (starts + lengths)[:, None]
+        # Padding may stand beyond the slot: taken modulo its size, positions stay inside and unique within the row.
+        at = torch.where(fresh, positions, positions % cache.positions)
+        return MaskedWindow(cache, rows, at, fresh, known, known[:, None] & (reach <= positions[:, :, None]))
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Write the new keys and values, then attend to the span; unknown values are read as zeros."""
         self._write(self.cache.keys[layer], keys)
         self._write(self.cache.values[layer], values)
-        read = self._read(self.cache.values[layer])
-        clean = torch.where(self.known[:, None, :, None], read, torch.zeros((), dtype=read.dtype, device=read.device))
-        return self._read(self.cache.keys[layer]), clean
+        clean = self._read(self.cache.values[layer]).masked_fill(~self.known[:, None, :, None], 0.0)
+        return attend(queries, self._read(self.cache.keys[layer]), clean, self.visible)
 
     def _write(self, pool: Tensor, new: Tensor) -> None:
         slots = self.rows.index[:, None]
-        new = new.transpose(1, 2)
-        if self.fresh is not None:
-            # A padding position writes back what was there: shapes stay fixed, and nothing changes.
-            new = torch.where(self.fresh[:, :, None, None], new, pool[slots, :, self.at])
-        pool[slots, :, self.at] = new
+        # A padding position writes back what was there: shapes stay fixed, and nothing changes.
+        pool[slots, :, self.at] = torch.where(
+            self.fresh[:, :, None, None], new.transpose(1, 2), pool[slots, :, self.at]
+        )
 
     def _read(self, pool: Tensor) -> Tensor:
-        within = pool[:, :, : self.span]
+        within = pool[:, :, : self.known.shape[1]]
         return within[self.rows.run] if self.rows.run is not None else within.index_select(0, self.rows.index)

@@ -42,12 +42,17 @@ def residual(*rows: Sampling) -> DrawSettings:
 
 
 @pytest.fixture
-def poisoned_memory() -> Iterator[None]:
-    """Every tensor that is not initialised holds NaN, the scratch of a frame among them."""
-    torch.use_deterministic_algorithms(True)
-    assert torch.empty(3).isnan().all()
+def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The scratch of a frame, which is not initialised, holds NaN."""
+    made: list[Tensor] = []
+
+    def poisoned(like: Tensor, shape: tuple[int, ...]) -> Tensor:
+        made.append(like.new_full(shape, float("nan")))
+        return made[-1]
+
+    monkeypatch.setattr(Tensor, "new_empty", poisoned)
     yield
-    torch.use_deterministic_algorithms(False)
+    assert made, "no scratch was made"
 
 
 def run(predictor: CodePredictor, embedding: nn.Module, data: tuple[Tensor, Tensor, Tensor], how: Sampling) -> Drawn:

@@ -63,7 +63,7 @@ def test_rotation_stays_float32_in_a_bfloat16_layer() -> None:
     def run(first: int, angles: torch.dtype) -> Tensor:
         positions = (first + torch.arange(6))[None].to(angles)
         by = rotation(positions, inverse_frequencies(16, 1e6), torch.float32)
-        return run_layers([layer], x, by=by, kv=OwnKeyValues(), visible=visible).float()
+        return run_layers([layer], x, by=by, kv=OwnKeyValues(visible)).float()
 
     with torch.inference_mode():
         near, far, control = run(0, torch.int64), run(4000, torch.int64), run(4000, torch.bfloat16)

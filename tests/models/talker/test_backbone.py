@@ -5,6 +5,9 @@ Knows only tiny random weights; each claim has its negative control.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from unittest import mock
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from legato.errors import StateError
+from legato.models.talker import state
 from legato.models.talker.backbone import Talker
 from legato.models.talker.state import KVRows, TalkerCache, poison
 from tests.models.tiny_talker import PHONES, make_talker, talker_config
@@ -19,6 +23,13 @@ from tests.models.tiny_talker import PHONES, make_talker, talker_config
 POSITIONS = 24
 SLOTS = 5
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-11}
+
+
+@pytest.fixture(scope="module", params=["row by row", "masked"])
+def reading(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Both ways to read the cache: the CPU's own, and the one with fixed shapes."""
+    with mock.patch.object(state, "reads_row_by_row", return_value=request.param == "row by row"):
+        yield request.param
 
 
 def poisoned_cache(talker: Talker, dtype: torch.dtype = torch.float64) -> TalkerCache:
@@ -42,6 +53,7 @@ def sliced(talker: Talker, cache: TalkerCache, rows: KVRows, x: Tensor, cuts: li
     return torch.cat(parts, dim=1)
 
 
+@pytest.mark.usefixtures("reading")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_one_position_at_a_time_equals_the_whole(dtype: torch.dtype) -> None:
     talker = make_talker(dtype=dtype)
@@ -56,6 +68,7 @@ def test_one_position_at_a_time_equals_the_whole(dtype: torch.dtype) -> None:
     assert (alone[:, 0] - whole[:, -1]).abs().max() > 0.1
 
 
+@pytest.mark.usefixtures("reading")
 @settings(max_examples=15, deadline=None)
 @given(cuts=st.sets(st.integers(1, 16), max_size=5), slots=st.permutations(range(SLOTS)))
 def test_any_slicing_in_any_slots_equals_the_whole(cuts: set[int], slots: list[int]) -> None:
@@ -66,6 +79,7 @@ def test_any_slicing_in_any_slots_equals_the_whole(cuts: set[int], slots: list[i
     assert (parts - whole).abs().max() < TOLERANCE[torch.float64]
 
 
+@pytest.mark.usefixtures("reading")
 def test_forward_gives_the_last_valid_position_of_forward_all() -> None:
     talker, x = make_talker(dtype=torch.float64), inputs(3, 6)
     starts, lengths = torch.zeros(3, dtype=torch.int64), torch.tensor([6, 1, 4])
@@ -78,6 +92,7 @@ def test_forward_gives_the_last_valid_position_of_forward_all() -> None:
     assert (unpadded[1] - last[1]).abs().max() > 1e-2
 
 
+@pytest.mark.usefixtures("reading")
 @settings(max_examples=15, deadline=None)
 @given(
     plan=st.lists(st.tuples(st.integers(0, 8), st.integers(1, 7)), min_size=1, max_size=4),
@@ -113,6 +128,7 @@ def test_ragged_rows_at_different_positions_equal_each_row_alone(
         assert same.all(dim=(0, 2, 4))[~touched].all(), "a padding position or another slot was written"
 
 
+@pytest.mark.usefixtures("reading")
 def test_padding_may_reach_beyond_the_slot() -> None:
     """A row that just fills its slot, beside a longer one: its padding would stand beyond the cache."""
     talker, data = make_talker(dtype=torch.float64), inputs(2, POSITIONS)
@@ -126,6 +142,7 @@ def test_padding_may_reach_beyond_the_slot() -> None:
     assert (hidden[1] - whole[1, 7]).abs().max() < TOLERANCE[torch.float64]
 
 
+@pytest.mark.usefixtures("reading")
 def test_idle_rows_write_nothing_and_harm_nobody() -> None:
     talker, x = make_talker(dtype=torch.float64), inputs(4, 3)
     cache = poisoned_cache(talker)
@@ -138,6 +155,7 @@ def test_idle_rows_write_nothing_and_harm_nobody() -> None:
     assert cache.values[:, 4].isnan().all()
 
 
+@pytest.mark.usefixtures("reading")
 def test_consecutive_slots_read_as_a_slice_equal_gathered_ones() -> None:
     talker, x = make_talker(dtype=torch.float32), inputs(3, 9, torch.float32)
     known = KVRows.of([1, 2, 3])
@@ -149,8 +167,9 @@ def test_consecutive_slots_read_as_a_slice_equal_gathered_ones() -> None:
     assert torch.equal(by_slice, by_index)
 
 
+@pytest.mark.usefixtures("reading")
 @pytest.mark.parametrize(
-    "fault", ["row swapped", "start too late", "start too early", "stale position", "span too short", "no query norm"]
+    "fault", ["row swapped", "start too late", "start too early", "stale position", "no query norm"]
 )
 def test_the_checks_would_see(fault: str) -> None:
     """Negative controls: each fault moves the result far beyond the tolerance, or makes it NaN."""
@@ -168,8 +187,6 @@ def test_the_checks_would_see(fault: str) -> None:
         elif fault == "stale position":
             cache.keys[:, :, :, 5] = cache.keys[:, :, :, 4]
             cache.values[:, :, :, 5] = cache.values[:, :, :, 4]
-        elif fault == "span too short":
-            span = 8
         elif fault == "no query norm":
             for name, parameter in talker.named_parameters():
                 if "q_norm" in name:
@@ -178,6 +195,29 @@ def test_the_checks_would_see(fault: str) -> None:
     assert error.isnan() or error > 1e-4
 
 
+def test_a_short_span_loses_the_past_where_shapes_are_fixed() -> None:
+    """The negative control of `span`: reading too little shows; read row by row, it is not even looked at."""
+    talker, x = make_talker(dtype=torch.float64), inputs(1, 10)
+    error = {}
+    for row_by_row in (True, False):
+        with mock.patch.object(state, "reads_row_by_row", return_value=row_by_row), torch.inference_mode():
+            cache = poisoned_cache(talker)
+            talker(cache, KVRows.of([2]), x[:, :9], torch.tensor([0]))
+            hidden = talker(cache, KVRows.of([2]), x[:, 9:], torch.tensor([9]), span=8)
+            error[row_by_row] = float((hidden - talker.forward_whole(x)[:, -1]).abs().max())
+    assert error[True] < TOLERANCE[torch.float64]
+    assert error[False] > 1e-4
+
+
+def test_a_row_that_does_not_fit_its_slot_is_refused() -> None:
+    talker, x = make_talker(), inputs(1, 3, torch.float32)
+    cache = poisoned_cache(talker, torch.float32)
+    fits = f"22 to 25 do not fit slot 3 of {POSITIONS}"
+    with mock.patch.object(state, "reads_row_by_row", return_value=True), pytest.raises(StateError, match=fits):
+        talker(cache, KVRows.of([3]), x, torch.tensor([POSITIONS - 2]))
+
+
+@pytest.mark.usefixtures("reading")
 def test_a_row_does_not_feel_its_neighbours() -> None:
     """The same slot and input beside other data: equal to the bit at one shape; the neighbours do differ."""
     talker, x = make_talker(), inputs(4, 6, torch.float32)
@@ -218,6 +258,7 @@ def test_whole_call_carries_gradients_to_every_layer() -> None:
     assert silent == ["model.codec_embedding.weight"]
 
 
+@pytest.mark.usefixtures("reading")
 def test_bfloat16_stays_near_float32_with_the_same_weights() -> None:
     exact, rounded = make_talker(), make_talker().to(torch.bfloat16)
     exact.load_state_dict({name: weight.float() for name, weight in rounded.state_dict().items()})
