@@ -270,35 +270,3 @@ def test_bfloat16_stays_near_float32_with_the_same_weights() -> None:
         logits = rounded.first_code_logits(hidden)
     assert (hidden.dtype, logits.dtype) == (torch.bfloat16, torch.float32)
     assert (logits - reference).abs().max() < 0.05 * reference.abs().max()
-
-
-@pytest.mark.parametrize("stranger", [torch.tensor([0, 1]), (0, 1), object()])
-def test_rows_of_another_kind_are_refused(stranger: object) -> None:
-    talker, x = make_talker(), inputs(2, 1, torch.float32)
-    cache = TalkerCache.allocate(talker.config.stack, 2, 4, torch.float32)
-    with pytest.raises(StateError, match="KVRows"):
-        talker(cache, stranger, x, torch.tensor([0, 0]))
-    with pytest.raises(StateError, match="KVRows"):
-        poison(cache, stranger)  # type: ignore[arg-type]
-
-
-def test_codec_rows_are_refused() -> None:
-    from legato.models.codec.state import CodecRows
-
-    cache = TalkerCache.allocate(talker_config().stack, 2, 4, torch.float32)
-    with pytest.raises(StateError, match="not by CodecRows"):
-        poison(cache, CodecRows(torch.tensor([0, 1])))  # type: ignore[arg-type]
-
-
-def test_kv_rows_take_only_a_vector_of_int64() -> None:
-    with pytest.raises(StateError, match="int64"):
-        KVRows(torch.tensor([0.0, 1.0]))
-    with pytest.raises(StateError, match="int64"):
-        KVRows(torch.tensor([[0, 1]]))
-
-
-def test_bytes_per_position_of_the_official_size() -> None:
-    """28 layers, 8 key heads of 128: 112 KiB in bfloat16."""
-    cache = TalkerCache(*(torch.zeros(28, 1, 8, 2, 128, dtype=torch.bfloat16) for _ in range(2)))
-    assert cache.bytes_per_position == 112 * 1024
-    assert (cache.slots, cache.positions) == (1, 2)
