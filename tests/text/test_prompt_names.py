@@ -1,0 +1,112 @@
+"""Names and limits: languages with their dialects, speakers, instructions, and what does not fit.
+
+Plans row by row are in `test_prompt.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from legato.config.model import TalkerConfig
+from legato.errors import TextTooLongError, UnknownLanguageError, UnknownVoiceError, UnsupportedError
+from legato.flow import PromptRow, PromptSpec
+from legato.text.prompt import (
+    Instructions,
+    allowed_languages,
+    check_positions,
+    instructions,
+    resolve_language,
+    resolve_speaker,
+)
+from tests.conftest import TinyCheckpoint
+from tests.text.test_prompt import PAD, STREAMING, THINK, THINK_BOS, THINK_EOS, custom, embedded, ids, planned, read
+
+__all__ = ["custom", "embedded"]
+
+
+@pytest.mark.parametrize(
+    ("language", "speaker", "wanted"),
+    [
+        ("auto", "", "auto"),
+        ("", "ryan", "auto"),
+        ("AUTO", "Eric", "sichuan_dialect"),
+        ("Chinese", "eric", "sichuan_dialect"),
+        ("chinese", "DYLAN", "beijing_dialect"),
+        ("english", "eric", "english"),
+        ("FRENCH", "", "french"),
+    ],
+)
+def test_language_and_dialect(language: str, speaker: str, wanted: str, custom: TalkerConfig) -> None:
+    assert resolve_language(custom, language, speaker) == wanted
+
+
+def test_the_dialect_is_written_into_the_tag(custom: TalkerConfig) -> None:
+    plan = planned(custom, PromptSpec("auto", "eric", STREAMING), ids(10))
+    assert [row.code for row in plan.rows[3:8]] == [THINK, THINK_BOS, 2062, THINK_EOS, 2875]
+
+
+@pytest.mark.parametrize("language", ["klingon", "sichuan_dialect", "en"])
+def test_unknown_languages_list_the_allowed_ones(language: str, custom: TalkerConfig) -> None:
+    with pytest.raises(UnknownLanguageError, match="auto, chinese, english") as caught:
+        resolve_language(custom, language, "")
+    assert "dialect" not in str(caught.value).split("allowed:")[1]
+    assert len(allowed_languages(custom)) == 11
+
+
+def test_embedded_voice_speaks_english(embedded: TalkerConfig) -> None:
+    assert allowed_languages(embedded) == ("auto", "english")
+    with pytest.raises(UnknownLanguageError, match="allowed: auto, english"):
+        planned(embedded, PromptSpec("german", "one", STREAMING), [(1, 1, 1, 1)])
+
+
+def test_unknown_speakers_list_the_allowed_ones(custom: TalkerConfig) -> None:
+    assert resolve_speaker(custom, " Ono_Anna ") == 2873
+    with pytest.raises(UnknownVoiceError, match="aiden, dylan, eric"):
+        resolve_speaker(custom, "bob")
+    with pytest.raises(UnknownVoiceError, match="no built-in speakers"):
+        resolve_speaker(replace(custom, speakers={}), "bob")
+
+
+def test_a_voice_is_one_thing(custom: TalkerConfig) -> None:
+    with pytest.raises(UnsupportedError, match="not both"):
+        planned(custom, PromptSpec("auto", "ryan", STREAMING, speaker_vector=True), ids(1))
+    with pytest.raises(UnsupportedError, match="reference's codes"):
+        planned(custom, PromptSpec("auto", "", STREAMING, speaker_vector=True, reference_text=ids(1)), ids(1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [
+        ("tiny-custom-voice", Instructions.IGNORED),
+        ("tiny-custom-voice-wide", Instructions.USED),
+        ("tiny-voice-design", Instructions.USED),
+        ("tiny-base", Instructions.REFUSED),
+        ("tiny-embedded", Instructions.REFUSED),
+    ],
+)
+def test_who_follows_instructions(kind: str, wanted: Instructions, tiny_checkpoint: TinyCheckpoint) -> None:
+    assert instructions(read(tiny_checkpoint(kind))) is wanted
+
+
+def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
+    """R57: before any compute. 100 positions hold a prompt of 60 and 41 frames, the last of which is not fed back."""
+    check_positions(60, 41, 100)
+    with pytest.raises(TextTooLongError, match=r"60 positions and 42 frames take 41: 101 .* has 100"):
+        check_positions(60, 42, 100)
+
+
+def test_fine_tuned_speaker(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
+    """A speaker that fine-tuning wrote under id 3000 is prompted like a built-in one."""
+    source = tiny_checkpoint("tiny-custom-voice")
+    for path in source.iterdir():
+        if path.name != "config.json":
+            (tmp_path / path.name).symlink_to(path)
+    values = json.loads((source / "config.json").read_text())
+    values["talker_config"] |= {"spk_id": {"Mine": 3000}, "spk_is_dialect": {"Mine": False}}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    plan = planned(read(tmp_path).talker, PromptSpec("auto", "mine", STREAMING), ids(10))
+    assert plan.rows[6] == PromptRow(text=PAD, code=3000)
