@@ -55,7 +55,7 @@ def faulty(kind: type[CodecDecoder]) -> CodecDecoder:
 
 def test_a_sound_decoder_passes_and_every_control_is_caught() -> None:
     dtypes = (torch.float64, torch.float32, torch.bfloat16)
-    lines = run_codec_checks(tiny_decoder(dtype=torch.float32), frames=60, dtypes=dtypes)
+    lines = run_codec_checks(tiny_decoder(dtype=torch.float32), frames=40, dtypes=dtypes)
     assert [line for line in lines if not line.passed] == []
     assert {line.claim for line in lines if line.control} == CONTROLS
     assert {line.dtype for line in lines if not line.control} == {"float64", "float32", "bfloat16"}

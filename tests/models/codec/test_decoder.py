@@ -57,10 +57,16 @@ def equal_windows(frames: int, size: int) -> list[int]:
     return [size] * (frames // size) + ([frames % size] if frames % size else [])
 
 
-@pytest.mark.parametrize("config", [DECODER, EMBEDDED], ids=["official graph", "embedded graph"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, EXACT), (torch.float32, FULL_SCALE_FP32)])
-@pytest.mark.parametrize("size", [1, 4, 25, 300])
-def test_windows_of_one_size(config: CodecDecoderConfig, dtype: torch.dtype, tolerance: float, size: int) -> None:
+@pytest.mark.parametrize(
+    ("config", "dtype", "tolerance"),
+    [
+        (DECODER, torch.float64, EXACT),
+        (DECODER, torch.float32, FULL_SCALE_FP32),
+        (EMBEDDED, torch.float32, FULL_SCALE_FP32),
+    ],
+    ids=["official graph fp64", "official graph fp32", "embedded graph fp32"],
+)
+def test_windows_of_one_size(config: CodecDecoderConfig, dtype: torch.dtype, tolerance: float) -> None:
     """R01: windows of 1, 4, 25 and the official 300 over more than 300 frames."""
     decoder = tiny_decoder(config, dtype=dtype)
     codes = codes_of(config, LONG)
@@ -68,10 +74,11 @@ def test_windows_of_one_size(config: CodecDecoderConfig, dtype: torch.dtype, tol
     assert oracle.dtype == dtype
     assert oracle.shape == (1, LONG * decoder.frame_samples)
     assert 0.1 < oracle.std() < 0.6
-    assert error(streamed(decoder, codes, equal_windows(LONG, size)), oracle) <= tolerance
+    for size in (1, 4, 25, 300):
+        assert error(streamed(decoder, codes, equal_windows(LONG, size)), oracle) <= tolerance
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=12), rows=st.integers(1, 3), seed=st.integers(0, 50))
 def test_random_windows(sizes: list[int], rows: int, seed: int) -> None:
     with torch.inference_mode():
