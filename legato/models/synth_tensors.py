@@ -27,6 +27,11 @@ class Draw(Enum):
 
     MATRIX = "normal, 1.2 / sqrt(inputs)"
     HEAD = "normal, 1.5 / sqrt(inputs)"
+    TRUNK = "normal, 0.7 / sqrt(inputs)"
+    BRANCH = "normal, 0.4 / sqrt(inputs)"
+    """These two for the wave head, whose periodic activations would otherwise blow rounding up from step to step."""
+    WAVE = "normal, 0.1 / sqrt(inputs)"
+    """The last convolution: samples stay between their rails."""
     EMBEDDING = "normal, 0.6"
     BIAS = "normal, 0.1"
     NORM = "uniform, 0.7 to 1.3"
@@ -39,7 +44,7 @@ class Draw(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One tensor. `inputs`: how many numbers are summed into one output, for `MATRIX` and `HEAD`."""
+    """One tensor. `inputs`: how many numbers are summed into one output, for those that say so."""
 
     name: str
     shape: tuple[int, ...]
@@ -56,15 +61,15 @@ def _linear(name: str, outputs: int, inputs: int, *, bias: bool = False, draw: D
         yield TensorSpec(f"{name}.bias", (outputs,), Draw.BIAS)
 
 
-def _conv(name: str, outputs: int, inputs: int, kernel: int, *, bias: bool = True) -> Specs:
-    yield TensorSpec(f"{name}.weight", (outputs, inputs, kernel), Draw.MATRIX, inputs * kernel)
+def _conv(name: str, outputs: int, inputs: int, kernel: int, *, bias: bool = True, draw: Draw = Draw.MATRIX) -> Specs:
+    yield TensorSpec(f"{name}.weight", (outputs, inputs, kernel), draw, inputs * kernel)
     if bias:
         yield TensorSpec(f"{name}.bias", (outputs,), Draw.BIAS)
 
 
-def _up(name: str, inputs: int, outputs: int, kernel: int, stride: int) -> Specs:
+def _up(name: str, inputs: int, outputs: int, kernel: int, stride: int, draw: Draw = Draw.MATRIX) -> Specs:
     """A transposed convolution: each output sums kernel / stride taps of each input channel."""
-    yield TensorSpec(f"{name}.weight", (inputs, outputs, kernel), Draw.MATRIX, inputs * kernel // stride)
+    yield TensorSpec(f"{name}.weight", (inputs, outputs, kernel), draw, inputs * kernel // stride)
     yield TensorSpec(f"{name}.bias", (outputs,), Draw.BIAS)
 
 
@@ -269,15 +274,15 @@ def _wave_head(config: CodecDecoderConfig) -> Specs:
     for i, rate in enumerate(config.upsample_rates, start=1):
         block = f"decoder.decoder.{i}.block"
         yield from _snake(f"{block}.0", channels)
-        yield from _up(f"{block}.1.conv", channels, channels // 2, 2 * rate, rate)
+        yield from _up(f"{block}.1.conv", channels, channels // 2, 2 * rate, rate, Draw.TRUNK)
         channels //= 2
         for unit in (2, 3, 4):
             yield from _snake(f"{block}.{unit}.act1", channels)
             yield from _conv(f"{block}.{unit}.conv1.conv", channels, channels, 7)
             yield from _snake(f"{block}.{unit}.act2", channels)
-            yield from _conv(f"{block}.{unit}.conv2.conv", channels, channels, 1)
+            yield from _conv(f"{block}.{unit}.conv2.conv", channels, channels, 1, draw=Draw.BRANCH)
     yield from _snake(f"decoder.decoder.{last}", channels)
-    yield from _conv(f"decoder.decoder.{last + 1}.conv", 1, channels, 7)
+    yield from _conv(f"decoder.decoder.{last + 1}.conv", 1, channels, 7, draw=Draw.WAVE)
 
 
 def _snake(name: str, channels: int) -> Specs:
