@@ -1,8 +1,9 @@
 """English text to spoken words and pauses, incrementally: our own rules over pieces, with a stated look-ahead.
 
 Owns the pieces that wait for their look-ahead, and the pause that waits to know whether it grows. A piece is read when
-it is complete (a blank follows) and, if its reading may need them (a digit, a symbol, an abbreviation, a month), when `LOOK_AHEAD` further pieces are complete too. What comes out depends on the text alone, not on how it was
-cut. Every word keeps the span of the text that it was read from. Knows no phones and no times.
+it is complete (a blank follows) and, if its reading may need them (a digit, a symbol, an abbreviation, a month), when
+`LOOK_AHEAD` further pieces are complete too. What comes out depends on the text alone, not on how it was cut. Every
+word keeps the span of the text that it was read from. Knows no phones and no times.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from legato.text import tables_en as tab
-from legato.text.rules_en import LOOK_AHEAD, Context, Reading, read
+from legato.text.reading_en import LOOK_AHEAD, Context, Reading
+from legato.text.rules_en import read
 from legato.text.scan import Piece, Scanner
 
 _OPENING = "([{\"'*_~|"
@@ -23,9 +26,7 @@ _ADDRESS = re.compile(
     rf"(?P<email>[\w.+-]+@[\w-]+(?:\.[\w-]+)+)|(?:https?://|www\.)\S+|(?:[\w-]+\.)+(?:{tab.TOP_DOMAINS})(?:/\S*)?",
     re.ASCII,
 )
-_PART = re.compile(
-    r"[A-Za-z]+(?:['-][A-Za-z]+)*'?|[\d.,]*\d|[+-](?=\d)|\s+|—|–|…|\.{2,}|.", re.DOTALL
-)
+_PART = re.compile(r"[A-Za-z]+(?:['-][A-Za-z]+)*'?|[\d.,]*\d|[+-](?=\d)|\s+|—|–|…|\.{2,}|.", re.DOTALL)
 
 
 _LOOKS_AHEAD = frozenset((*tab.MONTHS, *tab.MONTH_SHORT, *tab.TITLES, *tab.DOTTED, *tab.BEFORE_NUMBER))
@@ -33,7 +34,7 @@ _LOOKS_AHEAD = frozenset((*tab.MONTHS, *tab.MONTH_SHORT, *tab.TITLES, *tab.DOTTE
 
 @dataclass(frozen=True, slots=True)
 class SpokenWord:
-    """One word as it is said (see `rules_en`), and the characters of the text that it was read from."""
+    """One word as it is said (see `reading_en`), and the characters of the text that it was read from."""
 
     text: str
     start: int
@@ -98,14 +99,14 @@ class EnglishNormalizer:
         low, high = _core_bounds(piece.text)
         if "(" in piece.text[:low]:
             self._rest(",")
-        same_line = [p for p in following if not p.new_paragraph]
-        used, eats_stop = self._read_core(piece, low, high, [p.text for p in same_line], items)
+        same_paragraph = list(takewhile(lambda p: not p.new_paragraph, following))
+        used, eats_stop = self._read_core(piece, low, high, same_paragraph, items)
         last = following[used - 1].text if used else piece.text[high:]
         self._rest_after(last[_core_bounds(last)[1] :] if used else last, eats_stop=eats_stop)
         return used
 
     def _read_core(
-        self, piece: Piece, low: int, high: int, following: list[str], items: list[Item]
+        self, piece: Piece, low: int, high: int, following: list[Piece], items: list[Item]
     ) -> tuple[int, bool]:
         core, trail = piece.text[low:high], piece.text[high:]
         if not core:
@@ -113,11 +114,13 @@ class EnglishNormalizer:
                 self._rest(",")
             return 0, False
         in_brackets = piece.text[:low].endswith("(") and trail.startswith(")")
-        context = Context(following, self._previous, trail.startswith("."), in_brackets)
-        reading = self._reading(core, context)
+        texts = [p.text for p in following]
+        reading = self._reading(core, Context(texts, self._previous, trail.startswith("."), in_brackets))
         if reading is not None:
+            last = following[reading.used - 1] if reading.used else piece
+            end = _core_bounds(last.text)[1] if reading.used else high
             for word in reading.words:
-                self._say(word, piece, low, high, items)
+                self._say(word, piece.offsets[low], last.offsets[end - 1] + 1, items)
             self._previous = core
             return reading.used, reading.eats_stop
         self._read_parts(piece, low, high, items)
@@ -132,19 +135,20 @@ class EnglishNormalizer:
         """Read a core that no rule knows part by part: words, numbers, symbols, pauses."""
         core = piece.text[low:high]
         for match in _PART.finditer(core):
-            part, start, end = match[0], low + match.start(), low + match.end()
+            part = match[0]
+            span = piece.offsets[low + match.start()], piece.offsets[low + match.end() - 1] + 1
             before, after = core[: match.start()], core[match.end() :]
             if _STRENGTH.get(part) or part in ";:()…—–" or part.startswith(".."):
-                self._inner_mark(part, before, after, piece, (start, end), items)
-            elif part == "-" or (part in "<>" and not before):
+                self._inner_mark(part, before, after, span, items)
+            elif part == "-" or (part in "<>" and not before and after):
                 continue
             elif part in tab.SYMBOLS:
                 for word in tab.SYMBOLS[part].split():
-                    self._say(word, piece, start, end, items)
+                    self._say(word, *span, items)
             elif part[0].isalnum() or part in "+-":
                 words = self._part_words(part, alone=not (before[-1:].isalnum() or after[:1].isalnum()))
                 for word in words:
-                    self._say(word, piece, start, end, items)
+                    self._say(word, *span, items)
         self._previous = core
 
     def _part_words(self, part: str, *, alone: bool) -> Sequence[str]:
@@ -156,14 +160,12 @@ class EnglishNormalizer:
         reading = read(part.strip(",."), Context((), self._previous, stopped=False))
         return reading.words if reading else ()
 
-    def _inner_mark(
-        self, mark: str, before: str, after: str, piece: Piece, span: tuple[int, int], items: list[Item]
-    ) -> None:
+    def _inner_mark(self, mark: str, before: str, after: str, span: tuple[int, int], items: list[Item]) -> None:
         """Punctuation inside a core: a dot between lower-case letters is said, a colon between digits too."""
         if mark == "." and before[-1:].isalnum() and after[:1].isalnum() and not after[:1].isupper():
-            self._say("dot", piece, *span, items)
+            self._say("dot", *span, items)
         elif mark == ":" and before[-1:].isdigit() and after[:1].isdigit():
-            self._say("to", piece, *span, items)
+            self._say("to", *span, items)
         elif mark == "–" and before[-1:].isalpha() and after[:1].isalpha():
             return
         else:
@@ -185,20 +187,22 @@ class EnglishNormalizer:
         if _STRENGTH[mark] > 1:
             self._previous = ""
 
-    def _say(self, word: str, piece: Piece, low: int, high: int, items: list[Item]) -> None:
+    def _say(self, word: str, start: int, end: int, items: list[Item]) -> None:
         if word == ",":
             self._rest(",")
             return
         if self._pause:
             items.append(Pause(self._pause))
         self._pause, self._spoke = "", True
-        items.append(SpokenWord(word, piece.offsets[low], piece.offsets[high - 1] + 1))
+        items.append(SpokenWord(word, start, end))
 
 
 def _core_bounds(text: str) -> tuple[int, int]:
     """Where the core of a piece starts and ends: without opening and closing punctuation and emphasis marks."""
     low, high = 0, len(text)
-    while low < high and (text[low] in _OPENING or (text[low] in ".,!?;:…—–#" and not text[low + 1 : low + 2].isalnum())):
+    while low < high and (
+        text[low] in _OPENING or (text[low] in ".,!?;:…—–#" and not text[low + 1 : low + 2].isalnum())
+    ):
         low += 1
     while high > low and text[high - 1] in _CLOSING:
         high -= 1

@@ -82,7 +82,7 @@ def from_ipa(symbols: Iterable[str]) -> tuple[str, ...]:
 
 
 def tap(phones: list[str]) -> tuple[str, ...]:
-    """American tapping inside a word: t after a vowel or r and before an unstressed vowel (but not before a final n)."""
+    """American tapping inside a word: t after a vowel or r, before an unstressed vowel (but not before a final n)."""
     tapped = list(phones)
     for i in range(1, len(phones) - 1):
         before, after = phones[i - 1], phones[i + 1]

@@ -246,5 +246,7 @@ ROMAN = {
 """Numerals that cannot be read as a letter or a word."""
 COUNTED = frozenset("war chapter part act volume phase type section book title bowl stage level apollo class".split())
 """A numeral after one of these is a cardinal; after another capitalised word an ordinal (*Henry the eighth*)."""
-LETTERED = frozenset("plan vitamin type grade team class group hepatitis section part option point level exhibit".split())
+LETTERED = frozenset(
+    "plan vitamin type grade team class group hepatitis section part option point level exhibit".split()
+)
 """After one of these, a capital A is the letter."""

@@ -9,7 +9,7 @@ from legato.text.english import EnglishPhones, english_words
 
 
 def kokoro_input(text: str) -> str:
-    """The phoneme string that the teacher speaks: phones of a word run together, blanks between words, marks attached."""
+    """The string that the teacher speaks: phones of a word run together, blanks between words, marks attached."""
     track = EnglishPhones(english_words())
     units = track.push(text) + track.finish()
     written = ""
