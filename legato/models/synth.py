@@ -65,7 +65,7 @@ def write_checkpoint(
             raise InputError(f"{place} is not empty: choose a new folder", field="folder")
         place.mkdir(parents=True, exist_ok=True)
     made = checkpoint_json(like)
-    _write_texts(made, folder, codec_folder)
+    write_texts(made, folder, codec_folder)
     config = read_model_config(folder, codec_folder)
     jobs = (
         (folder / "model.safetensors", "BF16", tuple(main_tensors(config))),
@@ -118,7 +118,8 @@ def write_tokenizer(folder: Path) -> None:
     _write_json(folder / "tokenizer_config.json", config)
 
 
-def _write_texts(made: CheckpointJson, folder: Path, codec_folder: Path) -> None:
+def write_texts(made: CheckpointJson, folder: Path, codec_folder: Path) -> None:
+    """Everything but the weights, into two folders that exist."""
     _write_json(folder / "config.json", made.config)
     _write_json(folder / "generation_config.json", made.generation)
     _write_json(codec_folder / "config.json", made.codec)
@@ -149,7 +150,7 @@ def _write_tensors(path: Path, specs: tuple[TensorSpec, ...], dtype: str, seed: 
         file.write(packed)
         for spec in specs:
             for block in _blocks(spec, seed):
-                raw = _bfloat16(block).tobytes() if dtype == "BF16" else block.astype("<f4").tobytes()
+                raw = to_bfloat16(block).tobytes() if dtype == "BF16" else block.astype("<f4").tobytes()
                 file.write(raw)
                 yield len(raw)
 
@@ -194,7 +195,7 @@ def _drawn(generator: np.random.Generator, spec: TensorSpec, count: int) -> npt.
     return normal
 
 
-def _bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
+def to_bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
     """Round finite float32 to bfloat16, to nearest, ties to even."""
     bits = values.astype("<f4").view("<u4")
     rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
