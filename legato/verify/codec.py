@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from legato.models.codec.decoder import CodecDecoder
+from legato.models.codec.quantizer import Codebook
 from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool, join_rows
 from legato.models.layers.conv import CausalConv1d, CausalConvTranspose1d
 from legato.verify.lines import CheckLine
@@ -36,16 +37,30 @@ def run_codec_checks(
     lines: list[CheckLine] = []
     with torch.inference_mode():
         for dtype in dtypes:
-            copied = copy.deepcopy(decoder).to(device="cpu", dtype=dtype).eval()
+            copied = in_dtype(decoder, dtype)
             codes = random_codes(copied, frames, seed)
             whole, _ = copied(copied.fresh(1), codes)
             tolerance = TOLERANCE[dtype] if dtype in TOLERANCE else half_precision_tolerance(copied, codes, whole)
             lines += partition_lines(copied, codes, whole, tolerance, seed)
             lines.append(interleaved_line(copied, tolerance, seed))
             del copied
-        exact = copy.deepcopy(decoder).to(device="cpu", dtype=torch.float64).eval()
-        lines += control_lines(exact, seed)
+        lines += control_lines(in_dtype(decoder, torch.float64), seed)
     return lines
+
+
+def in_dtype(decoder: CodecDecoder, dtype: torch.dtype) -> CodecDecoder:
+    """A copy on the CPU that computes in `dtype`; its codebooks stay in float32 at least, as they are when loaded."""
+    copied = copy.deepcopy(decoder).to(device="cpu", dtype=dtype).eval()
+    tables = zip(codebooks(copied), codebooks(decoder), strict=True)
+    for new, old in tables:
+        wide = dtype if dtype == torch.float64 else torch.float32
+        new.table = nn.Parameter(old.table.detach().to(device="cpu", dtype=wide))
+    return copied
+
+
+def codebooks(decoder: CodecDecoder) -> list[Codebook]:
+    """All codebooks, in order."""
+    return [each for each in decoder.modules() if isinstance(each, Codebook)]
 
 
 def random_codes(decoder: CodecDecoder, frames: int, seed: int, rows: int = 1) -> Tensor:
