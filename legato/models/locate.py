@@ -1,8 +1,9 @@
 """A model's name -> the folder of its checkpoint, fetched through `huggingface_hub` where need be.
 
-Owns the list of official names and of the files that a checkpoint needs. Downloads go to the hub's own cache, which
-resumes what was interrupted and is shared with other programs; only needed files are fetched. Reads no environment of
-its own: the hub library honours `HF_HOME`, `HF_HUB_OFFLINE`, `HF_ENDPOINT` and `HF_TOKEN`. Imports no torch.
+Owns the list of official names and of the files that a checkpoint needs. Downloads go to the hub's own cache, which is
+shared with other programs; only needed files are fetched. The hub library resumes a connection that breaks; when the
+process is killed, finished files are kept and the one under way starts again. Reads no environment of its own: the
+library honours `HF_HOME`, `HF_HUB_OFFLINE`, `HF_ENDPOINT` and `HF_TOKEN`. Imports no torch.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def locate(model: str | Path, *, revision: str = "main", progress: ProgressCallb
     if name == EMBEDDED:
         return embedded_folder()
     folder = Path(model).expanduser()
-    if folder.is_dir():
+    if name and folder.is_dir():
         return folder
     for official in OFFICIAL_MODELS:
         if name.lower() in (official.lower(), official.rpartition("12Hz-")[2].lower()):
