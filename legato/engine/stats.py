@@ -1,8 +1,8 @@
 """When the stages of one stream happened. The clock is an argument; this file reads none and does no arithmetic on
 tensors.
 
-The stages are DESIGN's chain up to PCM on the host: contiguous, each from one mark to the next. Time spent waiting for
-the client's text is added up apart from model time.
+The stages are those of docs/latency.md up to PCM on the host: contiguous, each from one mark to the next. Time spent
+waiting for the client's text is added up apart from model time.
 """
 
 from __future__ import annotations
