@@ -34,7 +34,9 @@ class KVRows:
 
     @staticmethod
     def of(slots: Sequence[int], device: torch.device | str = "cpu") -> KVRows:
-        """Rows for slots that the host knows."""
+        """Rows for slots that the host knows; a negative slot is a `StateError`, not the last one."""
+        if any(slot < 0 for slot in slots):
+            raise StateError(f"slots are counted from 0, and {list(slots)} has a negative one")
         first = slots[0] if slots else 0
         consecutive = len(slots) > 0 and list(slots) == list(range(first, first + len(slots)))
         index = torch.tensor(list(slots), dtype=torch.int64, device=device)
@@ -107,11 +109,14 @@ def reads_row_by_row(cache: TalkerCache) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RowWindow:
-    """Each row on its own: `places` has its slot, first new position and end; `visible` its causal mask [1, T, end]."""
+    """Each row on its own: `places` has its slot, first new position and end.
+
+    `visible` has its causal mask bool [1, T, end], or None where a single position sees all.
+    """
 
     cache: TalkerCache
     places: tuple[tuple[int, int, int], ...]
-    visible: tuple[Tensor, ...]
+    visible: tuple[Tensor | None, ...]
 
     @staticmethod
     def of(cache: TalkerCache, rows: KVRows, starts: Tensor, lengths: Tensor) -> RowWindow:
@@ -122,7 +127,8 @@ class RowWindow:
             if first < 0 or end > cache.positions:
                 raise StateError(f"positions {first} to {end} do not fit slot {slot} of {cache.positions} positions")
         masks = tuple(
-            torch.ones(end - first, end, dtype=torch.bool).tril(diagonal=first)[None] for _, first, end in places
+            torch.ones(end - first, end, dtype=torch.bool).tril(diagonal=first)[None] if end - first > 1 else None
+            for _, first, end in places
         )
         return RowWindow(cache, places, masks)
 
@@ -134,10 +140,9 @@ class RowWindow:
             past_keys, past_values = self.cache.keys[layer, slot, :, :end], self.cache.values[layer, slot, :, :end]
             past_keys[:, first:] = keys[at, :, :fresh]
             past_values[:, first:] = values[at, :, :fresh]
-            visible = self.visible[at] if fresh > 1 else None
             if fresh:
                 mixed[at, :, :fresh] = attend(
-                    queries[at : at + 1, :, :fresh], past_keys[None], past_values[None], visible
+                    queries[at : at + 1, :, :fresh], past_keys[None], past_values[None], self.visible[at]
                 )[0]
         return mixed
 

@@ -34,6 +34,11 @@ def test_kv_rows_take_only_a_vector_of_int64() -> None:
         KVRows(torch.tensor([[0, 1]]))
 
 
+def test_a_negative_slot_is_not_the_last_one() -> None:
+    with pytest.raises(StateError, match="negative"):
+        KVRows.of([0, -1])
+
+
 def test_bytes_per_position_of_the_official_size() -> None:
     """28 layers, 8 key heads of 128: 112 KiB in bfloat16."""
     cache = TalkerCache(*(torch.zeros(28, 1, 8, 2, 128, dtype=torch.bfloat16) for _ in range(2)))
