@@ -182,9 +182,9 @@ def _drawn(generator: np.random.Generator, spec: TensorSpec, count: int) -> npt.
     deviations = {
         Draw.MATRIX: 1.2 / spec.inputs**0.5,
         Draw.HEAD: 1.5 / spec.inputs**0.5,
-        Draw.TRUNK: 0.7 / spec.inputs**0.5,
-        Draw.BRANCH: 0.4 / spec.inputs**0.5,
-        Draw.WAVE: 0.1 / spec.inputs**0.5,
+        Draw.TRUNK: 0.6 / spec.inputs**0.5,
+        Draw.BRANCH: 0.3 / spec.inputs**0.5,
+        Draw.WAVE: 0.2 / spec.inputs**0.5,
         Draw.EMBEDDING: 0.6,
         Draw.BIAS: 0.1,
         Draw.SNAKE: 0.2,

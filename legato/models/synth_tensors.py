@@ -27,10 +27,10 @@ class Draw(Enum):
 
     MATRIX = "normal, 1.2 / sqrt(inputs)"
     HEAD = "normal, 1.5 / sqrt(inputs)"
-    TRUNK = "normal, 0.7 / sqrt(inputs)"
-    BRANCH = "normal, 0.4 / sqrt(inputs)"
+    TRUNK = "normal, 0.6 / sqrt(inputs)"
+    BRANCH = "normal, 0.3 / sqrt(inputs)"
     """These two for the wave head, whose periodic activations would otherwise blow rounding up from step to step."""
-    WAVE = "normal, 0.1 / sqrt(inputs)"
+    WAVE = "normal, 0.2 / sqrt(inputs)"
     """The last convolution: samples stay between their rails."""
     EMBEDDING = "normal, 0.6"
     BIAS = "normal, 0.1"
