@@ -19,6 +19,7 @@ from legato.models.layers.norm import RMSNorm
 from legato.models.talker.backbone import Talker
 
 RESIDUAL_WEIGHTS = (1.0, 0.7, 0.5, 0.35, 0.25, 0.25, 0.25)
+INITIAL_SPREAD = 0.03
 FRAME_DROPOUT = 0.2
 CODE_NOISE = 0.03
 PREDICTED_SHARE = 0.25
@@ -43,10 +44,26 @@ class VoiceLM(nn.Module):
         self.code_predictor = CodePredictor(PREDICTOR, TALKER.stack.hidden_size)
         for parameter in self.parameters():
             if parameter.dim() == 2:
-                nn.init.normal_(parameter, 0.0, 0.03)
+                nn.init.normal_(parameter, 0.0, INITIAL_SPREAD)
         for module in self.modules():
             if isinstance(module, RMSNorm):
                 module.__class__ = TrainingNorm
+
+    @torch.no_grad()
+    def start_from_tables(self, books: Tensor) -> None:
+        """Give codes that sound alike like rows from the start: `books` [8, 512, 128] are the codec's own tables.
+
+        Half-whitened, so that loudness does not drown the rest, and turned at random into the width of each layer.
+        """
+        embeddings = [self.talker.model.codec_embedding, *self.code_predictor.model.codec_embedding]
+        heads = [self.talker.codec_head, *self.code_predictor.lm_head]
+        for book, embedding, head in zip(books, embeddings, heads, strict=True):
+            points = book - book.mean(0)
+            points = points / points.std(0).clamp(min=1e-4).sqrt()
+            for table in (embedding.weight, head.weight):
+                turn = nn.init.orthogonal_(torch.empty(table.shape[1], points.shape[1])).T
+                rows = points @ turn.to(points)
+                table[:BOOK_SIZE] = rows * (INITIAL_SPREAD / rows.std())
 
     def named_tensors(self) -> dict[str, Tensor]:
         """The weights by their names in the checkpoint."""

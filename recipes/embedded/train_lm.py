@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import places
 import torch
+from features import Tables
 from lm import VoiceLM
 from lm_data import PHASES, Batch, Example, collate, epochs, load_examples
 
@@ -49,6 +50,7 @@ class Trainer:
     def __init__(self, device: torch.device, peak_rate: float) -> None:
         self.device = device
         self.model = VoiceLM().to(device)
+        self.model.start_from_tables(Tables.load(str(device)).books)
         self.average = VoiceLM().to(device).eval()
         self.average.load_state_dict(self.model.state_dict())
         self.peak_rate = peak_rate
@@ -75,7 +77,7 @@ class Trainer:
         self.optimizer.step()
         self.steps += 1
         if self.steps % 4 == 0:
-            self._follow(1 - AVERAGE_DECAY**4 if self.steps > 2_000 else 0.02)
+            self._follow(1 - AVERAGE_DECAY**4 if self.steps > 1_500 else 0.03)
         return [float(loss.detach()) for loss in losses]
 
     @torch.no_grad()
@@ -162,7 +164,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--phases", type=int, default=PHASES)
     parser.add_argument("--peak-rate", type=float, default=1.7e-3)
-    parser.add_argument("--frames-a-batch", type=int, default=1_600)
+    parser.add_argument("--frames-a-batch", type=int, default=1_000)
     parser.add_argument("--progress", type=float, help="set the schedule back or on to this point (0 to 1)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -1,0 +1,281 @@
+"""Scores the shipped voice on the held-out sentences, beside what bounds it from above: the teacher, its codes
+resynthesised, and the talker with the teacher's own durations.
+
+Owns the record `docs/voice/evaluation.json` and its table `docs/voice/evaluation.md`. `voice` goes through the Legato
+package and the files that ship. Word error rate by whisper tiny.en on both texts as our own normaliser speaks them, so
+that *3:30 p.m.* and *three thirty pm* are the same words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import jiwer
+import judge
+import numpy as np
+import places
+import torch
+from alignment import align, quarter_track
+from features import Tables
+from numpy.typing import NDArray
+from sizes import SPEAKERS
+from speech import LEAD_SAMPLES, SAMPLE_RATE_HZ, Sentence, Store, stores
+
+from legato.text.normalize_en import EnglishNormalizer, SpokenWord
+
+Wave = NDArray[np.float32]
+RECORD = Path(__file__).resolve().parents[2] / "docs" / "voice"
+LISTS = ("plain", "hard", "numbers_and_names")
+GOALS = {"plain": (0.08, 0.05), "hard": (0.25, 0.15)}
+
+
+def held_out() -> dict[str, list[str]]:
+    """The committed sentences by list."""
+    found = json.loads(places.HELD_OUT.read_text())
+    return {**found, "hard": [*found["hard"]["wordnet"], *found["hard"]["own"]]}
+
+
+def spoken_form(text: str) -> str:
+    """Lower-case words as they are said: what is compared."""
+    normalizer = EnglishNormalizer()
+    items = normalizer.push(text) + normalizer.finish()
+    spoken = [item.text for item in items if isinstance(item, SpokenWord)]
+    words = [" ".join(word[:-1]) if word.endswith(".") else word for word in spoken]
+    return " ".join(words).lower().replace("-", " ").replace("'", "")
+
+
+Decode = Callable[[torch.Tensor], Wave]
+"""Codes [T, 8] -> samples."""
+Runs = Sequence[tuple[Sequence[str], Sequence[Wave]]]
+"""Texts and waves, for each seed."""
+
+
+@dataclass
+class Score:
+    """One system on one list: words wrong, and how it sounds."""
+
+    system: str
+    speaker: str
+    list: str
+    sentences: int
+    wer: float
+    wer_by_seed: list[float] = field(default_factory=list)
+    mos: dict[str, float] = field(default_factory=dict)
+    similarity: float | None = None
+    real_time_factor: float | None = None
+    worst: list[str] = field(default_factory=list)
+
+
+def score(system: str, speaker: str, name: str, runs: Runs, *, sound: bool) -> Score:
+    """`runs`: (texts, waves) of each seed. MOS is taken of the first run alone."""
+    by_seed: list[float] = []
+    wrong: list[tuple[float, str]] = []
+    for texts, waves in runs:
+        references = [spoken_form(text) for text in texts]
+        heard = [spoken_form(judge.transcribe(wave, SAMPLE_RATE_HZ)) for wave in waves]
+        by_seed.append(round(float(jiwer.wer(references, heard)), 4))
+        wrong += [(float(jiwer.wer(r, h)), f"{r} -> {h}") for r, h in zip(references, heard, strict=True) if r != h]
+    texts, waves = runs[0]
+    return Score(
+        system,
+        speaker,
+        name,
+        len(texts),
+        round(statistics.mean(by_seed), 4),
+        by_seed,
+        judge.mos(waves, SAMPLE_RATE_HZ) if sound else {},
+        worst=[line for _, line in sorted(wrong, reverse=True)[:8]],
+    )
+
+
+# --- systems ---------------------------------------------------------------------------------------------------------
+
+
+def held_sentences(speaker: str, name: str) -> list[tuple[Store, Sentence]]:
+    """The teacher's own readings of a list."""
+    found = []
+    for store in stores(held_out=True):
+        found += [(store, s) for s in store.sentences() if s.speaker == speaker and s.kind.startswith(name)]
+    return found
+
+
+def teacher_waves(speaker: str, name: str, limit: int) -> tuple[list[str], list[Wave]]:
+    chosen = held_sentences(speaker, name)[:limit]
+    return [s.text for _, s in chosen], [store.wave(s) for store, s in chosen]
+
+
+def codec_waves(speaker: str, name: str, limit: int, decode: Decode) -> tuple[list[str], list[Wave]]:
+    texts, waves = teacher_waves(speaker, name, limit)
+    tables = Tables.load()
+    return texts, [decode(tables.encode(torch.from_numpy(wave))) for wave in waves]
+
+
+def oracle_waves(speaker: str, name: str, limit: int, decode: Decode, seed: int) -> tuple[list[str], list[Wave]]:
+    """The running average of the training with the teacher's durations."""
+    from generate import generate
+
+    chosen = held_sentences(speaker, name)[:limit]
+    tracks = []
+    for _, sentence in chosen:
+        aligned = align(sentence.phonemes, sentence.durations_25ms)
+        tokens = torch.tensor(quarter_track(aligned, lead_samples=LEAD_SAMPLES, frames=sentence.frames))
+        tracks.append((SPEAKERS.index(speaker), tokens))
+    codes = generate(trained(), tracks, seed=seed)
+    return [s.text for _, s in chosen], [decode(c) for c in codes]
+
+
+def trained() -> torch.nn.Module:
+    from lm import VoiceLM
+    from train_lm import CHECKPOINT
+
+    model = VoiceLM()
+    model.load_state_dict(torch.load(CHECKPOINT, map_location="cpu")["average"])
+    return model.eval()
+
+
+def training_decoder() -> Decode:
+    """The codec as it is trained: codes [T, 8] -> samples."""
+    from codec_eval import load_decoder
+    from codec_train import CHECKPOINT
+
+    decoder = load_decoder(CHECKPOINT)
+
+    @torch.no_grad()
+    def decode(codes: torch.Tensor) -> Wave:
+        wave: Wave = decoder(codes.long()[None])[0].clamp(-1, 1).float().numpy()
+        return wave
+
+    return decode
+
+
+def predicted_waves(texts: Sequence[str], speaker: str, decode: Decode, seed: int, **sampling: float) -> list[Wave]:
+    """The training modules with the run-time front end: for watching a training."""
+    import train_durations
+    from generate import generate
+    from sizes import DURATION, LOOK_AHEAD_PHONES, TALKER
+
+    from legato.models.durations import DurationNet, SpeakerDurations
+    from legato.text.phones import INVENTORY
+    from legato.text.track_en import EnglishTrack
+
+    net = DurationNet(phones=len(INVENTORY), speakers=len(SPEAKERS), sizes=DURATION, look_ahead=LOOK_AHEAD_PHONES)
+    net.load_state_dict(torch.load(train_durations.CHECKPOINT))
+    row = SPEAKERS.index(speaker)
+    tracks = []
+    for text in texts:
+        track = EnglishTrack(TALKER.text, SpeakerDurations(net.eval(), row))
+        track.append(text)
+        track.end()
+        tracks.append((row, torch.tensor(list(track.tokens))))
+    return [decode(codes) for codes in generate(trained(), tracks, seed=seed, **sampling)]
+
+
+def shipped_waves(engine: object, texts: Sequence[str], speaker: str, seed: int) -> tuple[list[Wave], float]:
+    """Through Legato; also seconds of computing a second of speech."""
+    waves: list[Wave] = []
+    spent = spoken = 0.0
+    for text in texts:
+        started = time.perf_counter()
+        speech = engine.say(text, voice=speaker, seed=seed)
+        spent += time.perf_counter() - started
+        spoken += len(speech.samples) / speech.sample_rate_hz
+        waves.append(np.array(speech.samples))
+    return waves, spent / spoken
+
+
+def similarity(waves: Sequence[Wave], teacher: Sequence[Wave]) -> float:
+    """Cosine of mean speaker embeddings (resemblyzer)."""
+    from resemblyzer import VoiceEncoder, preprocess_wav
+
+    encoder = VoiceEncoder("cpu", verbose=False)
+    means = [encoder.embed_speaker([preprocess_wav(w, SAMPLE_RATE_HZ) for w in group]) for group in (waves, teacher)]
+    return round(float(means[0] @ means[1]), 4)
+
+
+# --- the run ---------------------------------------------------------------------------------------------------------
+
+
+def scores(arguments: argparse.Namespace) -> Iterator[Score]:
+    decode = training_decoder() if set(arguments.systems) & {"codec", "oracle", "training"} else None
+    engine = None
+    if "voice" in arguments.systems:
+        import legato
+
+        engine = legato.load(arguments.model, device=arguments.device)
+    for speaker in arguments.speakers:
+        for name in arguments.lists:
+            texts = held_out()[name][: arguments.limit]
+            reference, teacher = teacher_waves(speaker, name, arguments.limit)
+            for system in arguments.systems:
+                if system in ("teacher", "codec", "oracle") and not reference:
+                    continue
+                factor = None
+                if system == "teacher":
+                    runs = [(reference, teacher)]
+                elif system == "codec":
+                    runs = [codec_waves(speaker, name, arguments.limit, decode)]
+                elif system == "oracle":
+                    runs = [oracle_waves(speaker, name, arguments.limit, decode, seed) for seed in arguments.seeds]
+                elif system == "training":
+                    runs = [(texts, predicted_waves(texts, speaker, decode, seed)) for seed in arguments.seeds]
+                else:
+                    made = [shipped_waves(engine, texts, speaker, seed) for seed in arguments.seeds]
+                    runs = [(texts, waves) for waves, _ in made]
+                    factor = round(statistics.median(f for _, f in made), 3)
+                found = score(system, speaker, name, runs, sound=not arguments.words_only)
+                found.real_time_factor = factor
+                if system != "teacher" and teacher and not arguments.words_only:
+                    found.similarity = similarity(runs[0][1][:10], teacher[:10])
+                yield found
+
+
+def table(rows: Sequence[Score]) -> str:
+    lines = [
+        "| system | voice | list | sentences | WER (each seed) | DNSMOS | speaker likeness | real-time factor |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        seeds = f"{row.wer:.3f}"
+        if len(row.wer_by_seed) > 1:
+            seeds += f" ({', '.join(f'{wer:.3f}' for wer in row.wer_by_seed)})"
+        mos = row.mos.get("ovrl_mos", "")
+        lines.append(
+            f"| {row.system} | {row.speaker} | {row.list} | {row.sentences} | {seeds} | {mos} | "
+            f"{row.similarity if row.similarity is not None else ''} | {row.real_time_factor or ''} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--systems", nargs="+", default=["teacher", "codec", "oracle", "voice"])
+    parser.add_argument("--speakers", nargs="+", default=list(SPEAKERS))
+    parser.add_argument("--lists", nargs="+", default=list(LISTS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
+    parser.add_argument("--limit", type=int, default=40)
+    parser.add_argument("--model", default="embedded")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--words-only", action="store_true", help="no MOS, no speaker likeness")
+    parser.add_argument("--record", type=Path, help=f"folder for evaluation.json and .md; committed: {RECORD}")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    rows: list[Score] = []
+    for row in scores(arguments):
+        rows.append(row)
+        print(json.dumps(asdict(row), ensure_ascii=False), flush=True)
+        if arguments.record:
+            arguments.record.mkdir(parents=True, exist_ok=True)
+            everything = json.dumps([asdict(r) for r in rows], indent=1, ensure_ascii=False)
+            (arguments.record / "evaluation.json").write_text(everything + "\n")
+            (arguments.record / "evaluation.md").write_text("# What the embedded voice scores\n\n" + table(rows))
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
