@@ -1,0 +1,163 @@
+"""`make parity`: make the checkpoints, run the official package on them, compare, and show that faults are noticed.
+
+    .venv/bin/python -m parity.run --oracle .venv-parity/bin/python [--work build/parity] [--write-fixtures]
+
+Exit status 0 only if every comparison holds, every fault is caught and the committed fixtures are what the official
+package computes today.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from legato.models.synth import write_checkpoint
+from parity import cases
+from parity.checks import Check, table
+from parity.compare import compare_codec, compare_row, compare_speaker, compare_speech, compare_texts
+from parity.controls import FAULTS, caught, compare_fault, compare_wrong_language, first_case
+from parity.records import Record, read_facts, read_record, write_thin
+from parity.subject import Subject
+
+FIXTURES = Path(__file__).parent.parent / "tests" / "fixtures" / "parity"
+FIXTURE_TOLERANCE = 2e-5
+"""The official package itself differs by this much between processors."""
+
+
+def make_checkpoint(name: str, folder: Path) -> None:
+    """A checkpoint with random weights in the official layout, made anew."""
+    shutil.rmtree(folder, ignore_errors=True)
+    write_checkpoint(name, folder)
+
+
+def run_oracle(python: Path, checkpoints: Path, records: Path, names: tuple[str, ...]) -> None:
+    """The official side, in its own environment and process."""
+    root = Path(__file__).parent.parent
+    environment = os.environ | {"PYTHONPATH": str(root), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    command = [str(python.absolute()), "-m", "parity.oracle", str(checkpoints.absolute()), str(records.absolute())]
+    subprocess.run([*command, *names], check=True, env=environment, cwd=root)
+
+
+def compare_checkpoint(subject: Subject, record: Record, checkpoint: str, scratch: Path) -> list[Check]:
+    """All comparisons of one checkpoint."""
+    checks = compare_codec(subject, record) + compare_speaker(subject, record) + compare_texts(subject, record)
+    for case in cases.cases_of(checkpoint):
+        mine = subject
+        if case.stop_at >= 0:
+            mine = subject.stopping(scratch / case.name, record.facts["cases"][case.name]["winner"])
+        for index in range(len(case.rows)):
+            checks += compare_row(mine, record, case, index)
+        if case.draw is None:
+            checks += compare_speech(mine, record, case)
+    return checks
+
+
+def fixtures_hold(records: Path, scratch: Path) -> list[str]:
+    """What differs between the committed fixtures and the thin form of today's records."""
+    write_thin(records, scratch)
+    complaints: list[str] = []
+    for checkpoint in read_facts(records)["checkpoints"]:
+        kept, today = read_record(FIXTURES, checkpoint), read_record(scratch, checkpoint)
+        if sorted(kept.arrays) != sorted(today.arrays):
+            complaints.append(f"{checkpoint}: the fixtures hold other cases")
+            continue
+        for key, value in kept.arrays.items():
+            close = np.allclose(value, today.arrays[key], rtol=FIXTURE_TOLERANCE, atol=FIXTURE_TOLERANCE)
+            if value.shape != today.arrays[key].shape or not close:
+                complaints.append(f"{checkpoint}: {key}")
+    return complaints
+
+
+def run_controls(checkpoints: Path, records: Path, scratch: Path) -> list[str]:
+    """Faults that were not noticed."""
+    missed: list[str] = []
+    for number, fault in enumerate(FAULTS):
+        record = read_record(records, fault.checkpoint)
+        found = caught(compare_fault(fault, checkpoints, record, scratch / f"fault-{number}"), fault.caught_by)
+        print(f"  {'caught' if found else 'MISSED'}: {fault.tensor}{list(fault.index)} x {fault.factor:g}")
+        if not found:
+            missed.append(fault.tensor)
+    case = first_case("tiny-custom-voice")
+    subject = Subject.load(checkpoints / case.checkpoint)
+    found = caught(compare_wrong_language(subject, read_record(records, case.checkpoint), case), "prompt rows")
+    print(f"  {'caught' if found else 'MISSED'}: one id of a prompt")
+    return missed if found else [*missed, "one id of a prompt"]
+
+
+def compare_all(checkpoints: Path, records: Path, names: tuple[str, ...], scratch: Path) -> list[Check]:
+    """All comparisons of these checkpoints, loaded one after the other."""
+    checks: list[Check] = []
+    for name in names:
+        checks += compare_checkpoint(
+            Subject.load(checkpoints / name), read_record(records, name), name, scratch / f"stop-{name}"
+        )
+    return checks
+
+
+def report(title: str, records: Path, checks: list[Check], names: tuple[str, ...]) -> int:
+    """Print the table and every failure; returns the number of failures."""
+    facts = read_facts(records)
+    run = [case for name in names for case in cases.cases_of(name)]
+    greedy, rows = sum(case.draw is None for case in run), sum(len(case.rows) for case in run)
+    print(f"\n{title}: {len(run)} cases ({greedy} greedy), {rows} rows, {len(names)} checkpoints; float32, CPU")
+    print(f"official package: {', '.join(f'{name} {number}' for name, number in facts['packages'].items())}\n")
+    print(table(checks))
+    failed = [check for check in checks if not check.passed]
+    for check in failed[:40]:
+        print(f"FAILED {check.what}, {check.where}: {check.error:.3g} (allowed {check.limit:g}); {check.note}")
+    return len(failed)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--oracle", type=Path, required=True, help="Python of the environment with the official package"
+    )
+    parser.add_argument("--work", type=Path, default=Path("build/parity"))
+    parser.add_argument("--full", action="store_true", help=f"also {cases.FULL_CHECKPOINT} at full size")
+    parser.add_argument("--write-fixtures", action="store_true", help="renew tests/fixtures/parity")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    started = time.perf_counter()
+    checkpoints, records = arguments.work / "checkpoints", arguments.work / "records"
+    for name in cases.CHECKPOINTS:
+        make_checkpoint(name, checkpoints / name)
+    run_oracle(arguments.oracle, checkpoints, records, cases.CHECKPOINTS)
+    if arguments.write_fixtures:
+        print(f"fixtures: {write_thin(records, FIXTURES):,} bytes")
+
+    with tempfile.TemporaryDirectory() as scratch:
+        checks = compare_all(checkpoints, records, cases.CHECKPOINTS, Path(scratch))
+        print("\nnegative controls")
+        missed = run_controls(checkpoints, records, Path(scratch))
+        complaints = fixtures_hold(records, Path(scratch) / "thin")
+    bad = report("tiny checkpoints", records, checks, cases.CHECKPOINTS) + len(missed) + len(complaints)
+    for complaint in complaints[:20]:
+        print(f"FAILED fixture: {complaint}")
+    for fault in missed:
+        print(f"FAILED control: {fault} was not noticed")
+
+    if arguments.full:
+        full, names = arguments.work / "records-full", (cases.FULL_CHECKPOINT,)
+        make_checkpoint(cases.FULL_CHECKPOINT, checkpoints / cases.FULL_CHECKPOINT)
+        run_oracle(arguments.oracle, checkpoints, full, names)
+        with tempfile.TemporaryDirectory() as scratch:
+            large = compare_all(checkpoints, full, names, Path(scratch))
+        bad += report("full size", full, large, names)
+        checks += large
+    passed = sum(check.passed for check in checks)
+    print(f"\nparity: {passed} passed, {bad} failed ({time.perf_counter() - started:.0f} s)")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
