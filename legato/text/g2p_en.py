@@ -11,6 +11,7 @@ Data: `gruut-lang-en` (MIT); only its files are read, gruut itself is not import
 from __future__ import annotations
 
 import base64
+import re
 import sqlite3
 from functools import lru_cache
 from importlib.util import find_spec
@@ -25,6 +26,7 @@ _MAX_ACRONYM = 5
 _VOICELESS = frozenset("ptkfθ")
 _SIBILANT = frozenset("szʃʒʧʤ")
 _NO_PHONE = "_"
+_DRAWL = re.compile(r"(.)\1\1+")
 
 
 class Guesser(Protocol):
@@ -58,6 +60,7 @@ class EnglishWords:
             lower = lower.strip("'")
         if word.isupper() and self._is_acronym(word):
             return self.spelled(word)
+        lower = self._without_drawl(lower)
         if lower in WORDS:
             return tuple(WORDS[lower].split())
         if lower in self._lexicon:
@@ -73,6 +76,13 @@ class EnglishWords:
         if len(lower) <= _MAX_ACRONYM and not set(lower) & set("aeiouy"):
             return self.spelled(lower)
         return self._guess(lower)
+
+    def _without_drawl(self, word: str) -> str:
+        """Letters repeated three times or more twice, or once where that makes a known word (*sooooo*, *helllllo*)."""
+        if not _DRAWL.search(word):
+            return word
+        twice, once = _DRAWL.sub(r"\1\1", word), _DRAWL.sub(r"\1", word)
+        return once if once in WORDS or (self.knows(once) and not self.knows(twice)) else twice
 
     def _is_acronym(self, word: str) -> bool:
         """Capitals alone: an acronym when short and not a word (*FBI*, *US*; not *HELLO*, *NASA*)."""

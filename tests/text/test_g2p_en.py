@@ -25,6 +25,8 @@ SPOKEN = {
     "us": "ʌ s",
     "OpenAI": "ˈO p ə n ˌA ˈI",
     "pm.": "p ˌi ˈɛ m",
+    "sooooo": "s O",
+    "helllllo": "h ə l ˈO",
     "": "",
 }
 
