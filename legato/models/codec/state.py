@@ -28,7 +28,9 @@ class CodecRows:
 
     @staticmethod
     def of(slots: Sequence[int], device: torch.device | str = "cpu") -> CodecRows:
-        """Rows of these slots; a slot that occurs twice is refused, since one stream has one history."""
+        """Rows of these slots. Refused: a slot that occurs twice (one stream has one history), or below 0."""
+        if any(slot < 0 for slot in slots):
+            raise StateError(f"slots are counted from 0, and {list(slots)} has a negative one")
         if len(set(slots)) != len(slots):
             raise StateError(f"a codec slot occurs twice in {list(slots)}")
         return CodecRows(torch.tensor(list(slots), dtype=torch.int64, device=device))

@@ -81,6 +81,8 @@ def test_rows_of_another_pool_are_refused() -> None:
 def test_bad_rows_are_refused() -> None:
     with pytest.raises(StateError, match="occurs twice"):
         CodecRows.of([1, 2, 1])
+    with pytest.raises(StateError, match="negative"):
+        CodecRows.of([0, -1])
     with pytest.raises(StateError, match="int64"):
         CodecRows(torch.tensor([1, 2], dtype=torch.int32))
     with pytest.raises(StateError, match="int64"):
