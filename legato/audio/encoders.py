@@ -142,15 +142,15 @@ class _Spool(io.RawIOBase):
         self.patches: list[Patch] = []
 
     def write(self, data: bytes, /) -> int:  # type: ignore[override]
-        chunk = bytes(data)
-        before = max(0, min(len(chunk), self._taken - self._position))
+        piece = bytes(data)
+        before = max(0, min(len(piece), self._taken - self._position))
         if before:
-            self.patches.append(Patch(self._position, chunk[:before]))
-        if before < len(chunk):
+            self.patches.append(Patch(self._position, piece[:before]))
+        if before < len(piece):
             at = self._position + before - self._taken
-            self._waiting[at : at + len(chunk) - before] = chunk[before:]
-        self._position += len(chunk)
-        return len(chunk)
+            self._waiting[at : at + len(piece) - before] = piece[before:]
+        self._position += len(piece)
+        return len(piece)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         end = self._taken + len(self._waiting)

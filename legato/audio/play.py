@@ -123,6 +123,15 @@ def open_player(sample_rate_hz: int) -> Player:
         ) from error
 
 
+def device_name() -> str:
+    """The default output device. `UnsupportedError` where there is none or a part is missing."""
+    device = _sounddevice()
+    try:
+        return str(device.query_devices(kind="output")["name"])
+    except (device.PortAudioError, ValueError) as error:
+        raise UnsupportedError(f"there is no sound device ({error})", field="play") from error
+
+
 def _sounddevice() -> ModuleType:
     try:
         import sounddevice

@@ -1,0 +1,135 @@
+"""Options of every command that loads a model, and the loading: threads set once, progress on standard error.
+
+Owns the process's thread setting. torch is imported here, when a command needs a model, and not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from legato.cli.terminal import StatusLine, note
+from legato.cli.threads import default_threads
+
+if TYPE_CHECKING:
+    from legato.api import Legato
+    from legato.models.progress import Progress
+
+DTYPES = ("auto", "float32", "bfloat16")
+_MIB = 2**20
+_Decorated = TypeVar("_Decorated", bound=Callable[..., object])
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """What to load and how to compute it. `threads` 0 stands for the default."""
+
+    model: str
+    device: str
+    dtype: str
+    codec_dtype: str
+    threads: int
+
+
+def model_option(function: _Decorated) -> _Decorated:
+    """`--model`."""
+    return click.option(
+        "--model",
+        "-m",
+        default="embedded",
+        show_default=True,
+        metavar="MODEL",
+        help="The voice in this package (embedded), a checkpoint's folder, or a hub id: see `legato models`.",
+    )(function)
+
+
+def compute_options(function: _Decorated) -> _Decorated:
+    """`--device --dtype --codec-dtype --threads`."""
+    for option in (
+        click.option(
+            "--threads",
+            type=click.IntRange(min=1),
+            help="Threads for the arithmetic on the CPU.  [default: the physical cores this process may use]",
+        ),
+        click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N."),
+        click.option(
+            "--codec-dtype",
+            type=click.Choice(DTYPES),
+            default="auto",
+            show_default=True,
+            help="Number format of the codec; auto is float32.",
+        ),
+        click.option(
+            "--dtype",
+            type=click.Choice(DTYPES),
+            default="auto",
+            show_default=True,
+            help="Number format of talker and code predictor; auto is float32 on a CPU, bfloat16 on CUDA.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def set_threads(threads: int | None) -> int:
+    """Tell torch, once for this process, how many threads to use; returns the number."""
+    import torch
+
+    count = threads or default_threads()
+    torch.set_num_threads(count)
+    return count
+
+
+def locate_chosen(model: str) -> Path:
+    """The checkpoint's folder, fetched first if need be, with progress on standard error."""
+    from legato.models.locate import locate
+
+    shown = LoadingLine()
+    try:
+        return locate(model, progress=shown.show)
+    finally:
+        shown.clear()
+
+
+def load_chosen(choice: ModelChoice) -> Legato:
+    """Load the model with progress on standard error, then say what runs where."""
+    import legato
+
+    threads = set_threads(choice.threads)
+    shown = LoadingLine()
+    try:
+        tts = legato.load(
+            choice.model,
+            device=choice.device,
+            dtype=choice.dtype,
+            codec_dtype=choice.codec_dtype,
+            progress=shown.show,
+        )
+    finally:
+        shown.clear()
+    note(f"model {choice.model} on {choice.device}, {threads} {'thread' if threads == 1 else 'threads'}")
+    return tts
+
+
+class LoadingLine:
+    """Progress of fetching and loading as one rewritten line."""
+
+    def __init__(self) -> None:
+        self._line = StatusLine(every_s=5.0)
+
+    def show(self, progress: Progress) -> None:
+        """Called by the loader."""
+        import time
+
+        total = f" of {progress.total / _MIB:.0f}" if progress.total else ""
+        text = f"{progress.stage} {progress.item}: {progress.done / _MIB:.0f}{total} MiB"
+        if progress.stage in ("download", "write") or self._line.live:
+            self._line.show(text, time.monotonic())
+
+    def clear(self) -> None:
+        """Done."""
+        self._line.clear()

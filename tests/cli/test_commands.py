@@ -1,0 +1,119 @@
+"""The commands that list, check and write: on tiny checkpoints, through the same door as a user's."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from legato.cli import doctor_checks, models
+from legato.cli.doctor_checks import Finding
+from legato.cli.main import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, main
+from legato.models.locate import OFFICIAL_MODELS
+from legato.verify.lines import CheckLine
+from tests.conftest import TinyCheckpoint
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_voices_are_those_of_the_config(tiny_checkpoint: TinyCheckpoint, capsys: Capture) -> None:
+    folder = tiny_checkpoint("tiny-custom-voice")
+    assert main(["voices", "-m", str(folder)]) == EXIT_OK
+    told = capsys.readouterr()
+    names = [line.split()[0] for line in told.out.splitlines()[1:]]
+    config = json.loads((folder / "config.json").read_text())
+    assert names == list(config["talker_config"]["spk_id"])
+    assert "sichuan dialect" in told.out
+    assert "languages: auto, chinese, english" in told.err
+    assert "dialect" not in told.err
+
+
+@pytest.mark.parametrize(("kind", "way"), [("tiny-base", "--clone"), ("tiny-voice-design", "--instruct")])
+def test_a_model_without_voices_says_how_to_get_one(
+    tiny_checkpoint: TinyCheckpoint, capsys: Capture, kind: str, way: str
+) -> None:
+    assert main(["voices", "-m", str(tiny_checkpoint(kind))]) == EXIT_OK
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert way in told.err
+
+
+def test_models_lists_every_official_one(capsys: Capture) -> None:
+    assert {known.hub_id for known in models.KNOWN} == set(OFFICIAL_MODELS)
+    assert main(["models"]) == EXIT_OK
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in ("embedded", *OFFICIAL_MODELS))
+
+
+def test_a_model_counts_as_here_when_it_is_complete(
+    tiny_checkpoint: TinyCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = shutil.copytree(tiny_checkpoint("tiny-base"), tmp_path / "copy")
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda _hub_id, name: str(copy / name))
+    assert models.local_folder(OFFICIAL_MODELS[0]) == copy
+    (copy / "merges.txt").unlink()
+    assert models.local_folder(OFFICIAL_MODELS[0]) is None
+
+
+def test_synth_writes_a_checkpoint_and_refuses_a_folder_in_use(tmp_path: Path, capsys: Capture) -> None:
+    folder = tmp_path / "new"
+    assert main(["synth", "--like", "tiny-embedded", str(folder)]) == EXIT_OK
+    assert (folder / "config.json").is_file()
+    assert main(["synth", "--like", "tiny-embedded", str(folder)]) == EXIT_REFUSED
+    assert "error in folder" in capsys.readouterr().err
+    assert main(["synth", "--like", "giant", str(tmp_path / "other")]) == EXIT_REFUSED
+
+
+def test_verify_prints_errors_beside_tolerances_and_fails_with_its_checks(
+    tiny_checkpoint: TinyCheckpoint, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checks themselves are tested with `legato.verify`; here, what becomes of their results."""
+    holds = CheckLine("streamed = whole", "windows of 1", "float32", error=1e-6, tolerance=2e-5)
+    fails = CheckLine("streamed = whole", "windows of 4", "float32", error=1.0, tolerance=2e-5)
+    results = [holds]
+    asked: list[object] = []
+
+    def checked(_decoder: object, **how: object) -> list[CheckLine]:
+        asked.append((how["frames"], how["seed"], how["dtypes"]))
+        return results
+
+    monkeypatch.setattr("legato.verify.codec.run_codec_checks", checked)
+    monkeypatch.setattr("legato.cli.verify.set_threads", lambda _threads: 1)
+    arguments = ["verify", "-m", str(tiny_checkpoint("tiny-custom-voice")), "--frames", "30", "--threads", "1"]
+    assert main([*arguments, "--dtype", "float64", "--seed", "3"]) == EXIT_OK
+    told = capsys.readouterr().out
+    assert "1.00e-06" in told
+    assert "2.0e-05" in told
+    assert asked == [(30, 3, [torch.float64])]
+    results.append(fails)
+    assert main(arguments) == EXIT_FAILED
+    assert "1 of 2 checks passed" in capsys.readouterr().out
+
+
+def test_doctor_tells_what_is_there_and_what_a_model_needs(tiny_checkpoint: TinyCheckpoint, capsys: Capture) -> None:
+    code = main(["doctor", "-m", str(tiny_checkpoint("tiny-base")), "--positions", "1000"])
+    told = capsys.readouterr().out
+    for what in ("Python", "torch", "CUDA", "CPU", "threads", "memory", "audio files", "sound device", "one slot"):
+        assert f" {what} " in told
+    assert "ffmpeg and sox are not needed" in told
+    assert "1000 positions" in told
+    assert code == (EXIT_FAILED if "MISSING" in told else EXIT_OK)
+
+
+def test_doctor_fails_where_nothing_can_be_spoken(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    lacking = [Finding("missing", "torch", "not installed", "pip install torch")]
+    monkeypatch.setattr("legato.cli.doctor.machine_findings", lambda: lacking)
+    assert main(["doctor"]) == EXIT_FAILED
+    assert "torch: pip install torch" in capsys.readouterr().out
+    monkeypatch.setattr("legato.cli.doctor.machine_findings", lambda: [Finding("optional", "CUDA", "no device")])
+    assert main(["doctor"]) == EXIT_OK
+
+
+def test_a_missing_voice_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_checks, "embedded_folder", lambda: None)
+    assert doctor_checks.embedded_finding().state == "missing"
+    monkeypatch.setattr(doctor_checks, "embedded_folder", lambda: Path("/voice"))
+    assert doctor_checks.embedded_finding() == Finding("ok", "embedded voice", "/voice")
