@@ -1,0 +1,255 @@
+"""Trains the codec decoder on the tapes: spectral losses first, then with discriminators. Resumable, budgeted, CPU
+or CUDA.
+
+Owns the checkpoint `codec/decoder.pt` (weights, running averages, optimisers, seconds spent in either phase). A
+phase ends when its budget is spent; run again with a larger budget, or with more speech on the tapes, it goes
+on. The learning rate depends on the share of the budget that is spent, so that it is small at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import codec_net
+import places
+from codec_losses import (
+    Discriminators,
+    discriminator_loss,
+    feature_loss,
+    generator_loss,
+    spectral_loss,
+)
+from codec_net import CodecDecoder, CodecSizes
+from features import Tables, Tape
+from speech import FRAME_SAMPLES, stores
+
+CHECKPOINT = places.CODEC / "decoder.pt"
+CROPS_FRAMES = {"spectral": (10, 12, 16, 24, 48, 96), "adversarial": (8, 12, 24)}
+"""Lengths of the crops; a batch has one. The long ones reach over sentence ends and past the attention window."""
+WARM_UP_FRAMES = 2
+"""At the start of a crop, left out of the loss: their past is missing."""
+JUDGED_FRAMES = 5
+TERM_WEIGHTS = {"generator": 0.7, "features": 1.0, "spectral": 1.0}
+"""Sizes of the gradients at the wave, relative to each other."""
+PEAK_RATE = {"spectral": 1e-3, "adversarial": 3e-4}
+AVERAGE_DECAY = 0.998
+SAVE_EVERY_S = 60.0
+
+
+@dataclass
+class Data:
+    """Crops of all tapes; a speaker with little speech is drawn more often than its share."""
+
+    generator: np.random.Generator
+    codes: list[np.ndarray] = field(default_factory=list)
+    samples: list[np.ndarray] = field(default_factory=list)
+    weights: np.ndarray = field(default_factory=lambda: np.ones(0))
+
+    def reload(self) -> None:
+        """Maps the tapes as they are now."""
+        tapes = [(store, Tape(store)) for store in stores()]
+        tapes = [(store, tape) for store, tape in tapes if tape.codes_path.exists() and tape.rows()]
+        speakers = [str(tape.rows()[0]["speaker"]) for _, tape in tapes]
+        self.codes = [tape.codes() for _, tape in tapes]
+        self.samples = [tape.samples() for _, tape in tapes]
+        lengths = np.array([len(codes) for codes in self.codes], np.float64)
+        totals = {name: sum(n for n, s in zip(lengths, speakers, strict=True) if s == name) for name in speakers}
+        shares = np.array([n / totals[s] * totals[s] ** 0.5 for n, s in zip(lengths, speakers, strict=True)])
+        self.weights = shares / shares.sum()
+
+    def hours(self) -> float:
+        return sum(len(codes) for codes in self.codes) * FRAME_SAMPLES / 24_000 / 3600
+
+    def batch(self, rows: int, frames: int) -> tuple[Tensor, Tensor]:
+        """Codes int64 [rows, frames, 8] and samples [rows, 1920 * frames]."""
+        codes, waves = [], []
+        for tape in self.generator.choice(len(self.codes), size=rows, p=self.weights):
+            usable = min(len(self.codes[tape]), len(self.samples[tape])) - frames
+            start = int(self.generator.integers(usable))
+            codes.append(np.asarray(self.codes[tape][start : start + frames], np.int64))
+            waves.append(np.asarray(self.samples[tape][start : start + frames], np.float32).reshape(-1) / 32_767)
+        return torch.from_numpy(np.stack(codes)), torch.from_numpy(np.stack(waves))
+
+
+class Training:
+    """Everything that a checkpoint holds."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        sizes = CodecSizes()
+        books = Tables.load().books
+        self.net = CodecDecoder(sizes, books / books[0].std()).to(device)
+        self.average = CodecDecoder(sizes).to(device)
+        self.average.load_state_dict(self.net.state_dict())
+        self.judges = Discriminators().to(device)
+        self.optimiser = torch.optim.AdamW(
+            self.net.parameters(), 1e-3, betas=(0.8, 0.95), weight_decay=0.01, fused=True
+        )
+        self.judges_optimiser = torch.optim.AdamW(self.judges.parameters(), 3e-4, betas=(0.8, 0.95), fused=True)
+        self.steps = {"spectral": 0, "adversarial": 0}
+        self.spent_s = {"spectral": 0.0, "adversarial": 0.0}
+        self.norms: dict[str, float] = {}
+
+    def save(self, path: Path) -> None:
+        parts = ("net", "average", "judges", "optimiser", "judges_optimiser")
+        state = {name: getattr(self, name).state_dict() for name in parts}
+        partial = path.with_suffix(".partial")
+        torch.save({**state, "steps": self.steps, "spent_s": self.spent_s, "norms": self.norms}, partial)
+        partial.rename(path)
+
+    def load(self, path: Path) -> None:
+        state = torch.load(path, map_location=self.device)
+        trained = ["net", "average", "optimiser"]
+        if state["steps"]["adversarial"]:
+            trained += ["judges", "judges_optimiser"]
+        for name in trained:
+            getattr(self, name).load_state_dict(state[name])
+        self.steps, self.spent_s, self.norms = state["steps"], state["spent_s"], state["norms"]
+
+    def skip_last_units(self, skip: bool) -> None:
+        """The residual units at 24 kHz cost as much as all else; a CPU leaves them at the identity, their start."""
+        for net in (self.net, self.average):
+            net.decoder[len(net.sizes.upsample_rates)].skip_units = skip
+
+    @torch.no_grad()
+    def follow(self, phase: str) -> None:
+        """Moves the running average towards the weights."""
+        decay = min(AVERAGE_DECAY, (1 + self.steps[phase]) / (10 + self.steps[phase]))
+        torch._foreach_lerp_(list(self.average.parameters()), list(self.net.parameters()), 1 - decay)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        with torch.autocast(self.device.split(":")[0], torch.bfloat16):
+            return self.net(codes)
+
+    def spectral_step(self, codes: Tensor, wanted: Tensor, rate: float) -> dict[str, float]:
+        made = self.decode(codes)[:, WARM_UP_FRAMES * FRAME_SAMPLES :]
+        loss, mel = spectral_loss(made, wanted)
+        self._update(lambda: loss.backward(), rate)
+        return {"loss": float(loss.detach()), "mel": float(mel)}
+
+    def adversarial_step(self, codes: Tensor, wanted: Tensor, rate: float) -> dict[str, float]:
+        """One step of the judges, one of the decoder. The terms' gradients at the wave get fixed relative sizes.
+
+        The judges hear a part of the crop only: they cost more than the decoder.
+        """
+        made = self.decode(codes)[:, WARM_UP_FRAMES * FRAME_SAMPLES :]
+        wave = made.detach().requires_grad_(True)
+        part = self._judged_part(wave.shape[1])
+        with torch.autocast(self.device.split(":")[0], torch.bfloat16):
+            of_real = self.judges(wanted[:, part])
+            judged = discriminator_loss(of_real, self.judges(made.detach()[:, part]))
+        self.judges_optimiser.zero_grad()
+        judged.backward()
+        for group in self.judges_optimiser.param_groups:
+            group["lr"] = rate
+        self.judges_optimiser.step()
+
+        with torch.autocast(self.device.split(":")[0], torch.bfloat16):
+            of_made = self.judges(wave[:, part])
+            terms = {"generator": generator_loss(of_made), "features": feature_loss(of_real, of_made)}
+        terms["spectral"], mel = spectral_loss(wave, wanted)
+        towards = self._balanced(terms, wave)
+        self._update(lambda: made.backward(towards), rate)
+        values = {name: float(term.detach()) for name, term in terms.items()}
+        return {"judged": float(judged.detach()), "mel": float(mel), **values}
+
+    def _judged_part(self, samples: int) -> slice:
+        length = min(samples, JUDGED_FRAMES * FRAME_SAMPLES)
+        start = int(torch.randint(samples - length + 1, ()))
+        return slice(start, start + length)
+
+    def _balanced(self, terms: dict[str, Tensor], wave: Tensor) -> Tensor:
+        total = torch.zeros_like(wave)
+        for name, term in terms.items():
+            (gradient,) = torch.autograd.grad(term, wave, retain_graph=name == "generator")
+            norm = float(gradient.norm())
+            self.norms[name] = 0.99 * self.norms.get(name, norm) + 0.01 * norm
+            total += gradient * (TERM_WEIGHTS[name] / (self.norms[name] + 1e-12))
+        return total
+
+    def _update(self, backward: Callable[[], None], rate: float) -> None:
+        self.optimiser.zero_grad()
+        backward()
+        torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        self.optimiser.step()
+
+
+def learning_rate(phase: str, steps: int, share: float) -> float:
+    """A short rise, then half a cosine over the budget down to a twentieth."""
+    return PEAK_RATE[phase] * min(1.0, (steps + 1) / 100) * (0.05 + 0.475 * (1 + math.cos(math.pi * min(share, 1.0))))
+
+
+def clock(device: str) -> float:
+    """What a budget counts: CPU seconds on a CPU, seconds of the wall with an accelerator."""
+    return time.process_time() if device == "cpu" else time.monotonic()
+
+
+def batches(data: Data, phase: str, frames_per_batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    while True:
+        frames = int(data.generator.choice(CROPS_FRAMES[phase]))
+        yield data.batch(max(1, frames_per_batch // frames), frames)
+
+
+def train(phase: str, budget_s: float, frames_per_batch: int, device: str, last_units: bool) -> None:
+    training = Training(device)
+    if CHECKPOINT.exists():
+        training.load(CHECKPOINT)
+    training.skip_last_units(not last_units)
+    data = Data(np.random.default_rng(sum(training.steps.values())))
+    data.reload()
+    spent_s = training.spent_s[phase]
+    print(f"{phase}: {data.hours():.2f} h of speech, {spent_s:.0f} of {budget_s:.0f} s spent", flush=True)
+    step = training.spectral_step if phase == "spectral" else training.adversarial_step
+    before, started, saved = training.spent_s[phase], clock(device), time.monotonic()
+    sums: dict[str, float] = {}
+    summed = 0
+    for codes, samples in batches(data, phase, frames_per_batch):
+        share = training.spent_s[phase] / budget_s
+        if share >= 1:
+            break
+        wanted = samples[:, WARM_UP_FRAMES * FRAME_SAMPLES :].to(device)
+        for name, value in step(codes.to(device), wanted, learning_rate(phase, training.steps[phase], share)).items():
+            sums[name] = sums.get(name, 0.0) + value
+        training.steps[phase] += 1
+        summed += 1
+        training.follow(phase)
+        training.spent_s[phase] = before + clock(device) - started
+        if training.steps[phase] % 50 == 0:
+            means = " ".join(f"{name} {value / summed:.3f}" for name, value in sums.items())
+            print(f"{phase} {training.steps[phase]} {training.spent_s[phase]:.0f} s: {means}", flush=True)
+            sums, summed = {}, 0
+        if time.monotonic() - saved > SAVE_EVERY_S:
+            saved = time.monotonic()
+            training.save(CHECKPOINT)
+            data.reload()
+    training.save(CHECKPOINT)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("phase", choices=("spectral", "adversarial"))
+    parser.add_argument("--budget-s", type=float, required=True, help="CPU seconds, or seconds on an accelerator")
+    parser.add_argument("--frames-per-batch", type=int, default=120)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--last-units", action="store_true", help="train the residual units at 24 kHz too")
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch._dynamo.config.recompile_limit = 64  # one graph for each width, with and without gradients
+    codec_net.snake_beta = torch.compile(codec_net.snake_beta, dynamic=True)
+    train(arguments.phase, arguments.budget_s, arguments.frames_per_batch, arguments.device, arguments.last_units)
+
+
+if __name__ == "__main__":
+    main()
