@@ -12,16 +12,15 @@ import json
 import time
 from pathlib import Path
 
+import judge
 import numpy as np
+import places
 import soundfile
 import torch
-from numpy.typing import NDArray
-
-import judge
-import places
 from codec_net import CodecDecoder, CodecSizes
 from codec_train import CHECKPOINT
 from features import Tape
+from numpy.typing import NDArray
 from speech import FRAME_SAMPLES, SAMPLE_RATE_HZ, stores
 
 JUDGED = places.CODEC / "judged.jsonl"

@@ -14,19 +14,19 @@ import json
 from pathlib import Path
 
 import numpy as np
-import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor
-
 import places
+import torch
 from codec_net import CodecDecoder, CodecSizes
 from codec_train import CHECKPOINT
 from features import Tape
+from safetensors.torch import load_file, save_file
+from speech import FRAME_SAMPLES, SAMPLE_RATE_HZ, stores
+from torch import Tensor
+
 from legato.config.codec_checkpoint import CODEC_FOLDER, read_codec_config
 from legato.models import names
 from legato.models.codec.decoder import CodecDecoder as EngineDecoder
 from legato.models.codec.quantizer import bake_codebook
-from speech import FRAME_SAMPLES, SAMPLE_RATE_HZ, stores
 
 TOLERANCE = 1e-4
 WINDOWS_FRAMES = (1, 3, 7, 2, 1, 20)

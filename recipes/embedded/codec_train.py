@@ -15,12 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-import torch
-from torch import Tensor
-
 import codec_net
+import numpy as np
 import places
+import torch
 from codec_losses import (
     Discriminators,
     discriminator_loss,
@@ -31,6 +29,7 @@ from codec_losses import (
 from codec_net import CodecDecoder, CodecSizes
 from features import Tables, Tape
 from speech import FRAME_SAMPLES, stores
+from torch import Tensor
 
 CHECKPOINT = places.CODEC / "decoder.pt"
 CROPS_FRAMES = {"spectral": (10, 12, 16, 24, 48, 96), "adversarial": (8, 12, 24)}

@@ -17,14 +17,13 @@ from functools import cache
 
 import librosa
 import numpy as np
+import places
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
+from speech import FRAME_SAMPLES, SAMPLE_RATE_HZ, Store, stores
 from torch import Tensor
 from torch.nn import functional
-
-import places
-from speech import FRAME_SAMPLES, SAMPLE_RATE_HZ, Store, stores
 
 HOP_SAMPLES = 240
 WINDOW_SAMPLES = 1_024

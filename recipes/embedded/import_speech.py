@@ -11,7 +11,6 @@ import json
 from pathlib import Path
 
 import soundfile
-
 from speech import SAMPLE_RATE_HZ, Store
 from teacher import held_out_texts, letters
 

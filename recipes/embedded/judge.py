@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 import jiwer
 import librosa
 import numpy as np
-from numpy.typing import NDArray
-
 import places
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from faster_whisper import WhisperModel

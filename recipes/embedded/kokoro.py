@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
+import places
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
-
-import places
 
 SAMPLE_RATE_HZ = 24_000
 SAMPLES_PER_DURATION_UNIT = 600

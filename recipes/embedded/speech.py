@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-
 import places
+from numpy.typing import NDArray
 
 SAMPLE_RATE_HZ = 24_000
 FRAME_SAMPLES = 1_920
