@@ -19,6 +19,8 @@ class EngineConfig:
     `prefill_positions`: prompt positions computed in one turn, so that running streams keep their pace.
     `queue`: streams that may wait for a slot; one more is refused.
     `voice_cache_bytes`: cloned voices kept for reuse.
+    `deterministic`: every call computes one row, so that on a CPU in float32 the same request and seed give the same
+    codes and samples to the bit, alone and in any company. It costs the gain of batching.
     """
 
     streams: int = 1
@@ -27,6 +29,12 @@ class EngineConfig:
     prefill_positions: int = 512
     queue: int = 64
     voice_cache_bytes: int = 256 * 2**20
+    deterministic: bool = False
+
+    @property
+    def rows_per_call(self) -> int:
+        """Rows that one call of a model computes together."""
+        return 1 if self.deterministic else self.kv_slots
 
     def __post_init__(self) -> None:
         for name in ("streams", "kv_slots", "positions", "prefill_positions", "queue", "voice_cache_bytes"):

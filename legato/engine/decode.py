@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from legato.engine.batches import batches
 from legato.engine.codec_pool import CodecPool
 from legato.engine.leases import CodecLease
 from legato.flow import Frame
@@ -31,8 +32,9 @@ class Window:
 class CodecStage:
     """The codec decoder over the engine's slots."""
 
-    def __init__(self, decoder: CodecDecoder, pool: CodecPool) -> None:
+    def __init__(self, decoder: CodecDecoder, pool: CodecPool, *, rows_per_call: int) -> None:
         self._decoder = decoder
+        self._rows_per_call = rows_per_call
         self.pool = pool
         self._device = next(decoder.parameters()).device
 
@@ -42,6 +44,9 @@ class CodecStage:
 
     def decode(self, windows: Sequence[Window]) -> list[npt.NDArray[np.float32]]:
         """Samples of each window, float32 [frames * frame_samples]; the histories advance by exactly its frames."""
+        return [each for batch in batches(windows, self._rows_per_call) for each in self._decode(batch)]
+
+    def _decode(self, windows: Sequence[Window]) -> list[npt.NDArray[np.float32]]:
         counts = [len(window.frames) for window in windows]
         longest = max(counts)
         filler = (0,) * len(windows[0].frames[0])

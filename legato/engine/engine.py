@@ -121,8 +121,9 @@ class Engine:
         with torch.inference_mode():
             self.kv_pool = KVPool(cache, poison=poison)
             self.codec_pool = CodecPool(CodecStatePool(model.decoder.fresh(config.streams)))
-        self.runner = Runner(model.config, model.talker, model.code_predictor, self.kv_pool)
-        codec = CodecStage(model.decoder, self.codec_pool)
+        rows = config.rows_per_call
+        self.runner = Runner(model.config, model.talker, model.code_predictor, self.kv_pool, rows_per_call=rows)
+        codec = CodecStage(model.decoder, self.codec_pool, rows_per_call=rows)
         rate_hz = model.config.codec.sample_rate_hz
         self._roster = Roster(self.runner, self.codec_pool, rate_hz)
         self._loop = Loop(Machinery(self.runner, codec, clock, config.prefill_positions, rate_hz), self._roster)

@@ -97,7 +97,7 @@ class Loop:
         if state is SequenceState.WAITING:
             self._look_for_prompt(stream, sequence)
         prompt = self._prompts.get(sequence.id) or (sequence.seat.plan if sequence.seats else None)
-        if state in (SequenceState.RUNNING, SequenceState.WAITING_FOR_TEXT):
+        if sequence.frames and state in (SequenceState.RUNNING, SequenceState.WAITING_FOR_TEXT):
             self._look_for_text(stream, sequence)
         return SequenceView(
             sequence=sequence.id,
@@ -106,7 +106,9 @@ class Loop:
             head=stream.is_head(sequence),
             prompt_positions=len(prompt.rows) if prompt else 0,
             positions=sequence.seat.positions if sequence.seats else 0,
-            can_step=sequence.state is SequenceState.RUNNING and stream.wants_more(),
+            primed=sequence.state is SequenceState.RUNNING and not sequence.frames,
+            can_step=sequence.state is SequenceState.RUNNING and bool(sequence.frames),
+            wanted=stream.wants_more(),
         )
 
     def _look_for_prompt(self, stream: Stream, sequence: Sequence) -> None:
@@ -140,9 +142,11 @@ class Loop:
         for stream, sequence in fresh:
             sequence.take(SequenceEvent.PREFILLED)
             stream.timing.mark(Mark.PREFILLED, self._m.clock())
+        beginning = [self._roster.find(each) for each in plan.begin]
+        beginning += [(stream, each) for stream, each in fresh if stream.is_head(each) and stream.wants_more()]
         stepping = [self._roster.find(each) for each in plan.step]
         runner.step([sequence for _, sequence in stepping])
-        self._draw(fresh + stepping)
+        self._draw(beginning + stepping)
 
     def _seat(self, sequence_id: SequenceId) -> None:
         """Lease what an admitted sequence needs; its stream gets its codec slot with its first sequence."""
@@ -192,7 +196,6 @@ class Loop:
             return
         sequence.seat.unfed[:] = [frame]
         sequence.frames += 1
-        stream.frames += 1
         sequence.undecoded.append(frame)
         limit = frame_limit(sequence, stream.request, stream.frames, self._m.runner.positions)
         for reason in end_after_frame(sequence, stream.watchdog.observe_frame(frame), limit):

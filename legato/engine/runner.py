@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from legato.config.model import ModelConfig
+from legato.engine.batches import batches
 from legato.engine.kv_pool import KVPool
 from legato.engine.sequence import Seat, Sequence, text_to_feed
 from legato.errors import GenerationError, NonFiniteError, StateError
@@ -41,8 +42,11 @@ class _Work:
 class Runner:
     """The talker and the code predictor over the engine's talker slots."""
 
-    def __init__(self, config: ModelConfig, talker: Talker, predictor: CodePredictor, pool: KVPool) -> None:
+    def __init__(
+        self, config: ModelConfig, talker: Talker, predictor: CodePredictor, pool: KVPool, *, rows_per_call: int
+    ) -> None:
         self.config = config
+        self._rows_per_call = rows_per_call
         self.pool = pool
         self.frames_drawn = 0
         self._talker = talker
@@ -54,6 +58,11 @@ class Runner:
     def positions(self) -> int:
         """Positions of one slot."""
         return self.pool.cache.positions
+
+    @property
+    def seated(self) -> int:
+        """Sequences that hold values here."""
+        return len(self._work)
 
     def seat(self, sequence: Sequence, voices: List[Voice]) -> None:
         """Embed the prompt of a sequence that was just given its slot. `voices` holds the clone's voice or nothing."""
@@ -74,8 +83,22 @@ class Runner:
 
     def prefill(self, slices: List[tuple[Sequence, int, int]]) -> list[Sequence]:
         """Compute prompt positions `start .. start + length` of each; returns those whose prompt is complete."""
-        if not slices:
-            return []
+        return [each for batch in batches(slices, self._rows_per_call) for each in self._prefill(batch)]
+
+    def step(self, sequences: List[Sequence]) -> None:
+        """Feed each sequence's newest frame with its next text token; leaves a fresh hidden state for the draw."""
+        for batch in batches(sequences, self._rows_per_call):
+            self._step(batch)
+
+    def draw_first_codes(self, sequences: List[Sequence]) -> list[int | FinishReason | GenerationError]:
+        """Codebook 0 of each sequence's next frame from its fresh hidden state; or the end of speech; or a failure."""
+        return [each for batch in batches(sequences, self._rows_per_call) for each in self._draw_first_codes(batch)]
+
+    def draw_frames(self, sequences: List[Sequence]) -> list[Frame | GenerationError]:
+        """All codes of the frames whose first codes were just drawn."""
+        return [each for batch in batches(sequences, self._rows_per_call) for each in self._draw_frames(batch)]
+
+    def _prefill(self, slices: List[tuple[Sequence, int, int]]) -> list[Sequence]:
         longest = max(length for _, _, length in slices)
         x = torch.stack([self._prompt_slice(sequence, start, length, longest) for sequence, start, length in slices])
         starts = [start for _, start, _ in slices]
@@ -89,10 +112,7 @@ class Runner:
                 complete.append(sequence)
         return complete
 
-    def step(self, sequences: List[Sequence]) -> None:
-        """Feed each sequence's newest frame with its next text token; leaves a fresh hidden state for the draw."""
-        if not sequences:
-            return
+    def _step(self, sequences: List[Sequence]) -> None:
         seats = [sequence.seat for sequence in sequences]
         frames = torch.tensor([seat.unfed[0] for seat in seats], device=self._device)
         tokens = [text_to_feed(each.seat.plan, each.track, each.frames - 1)[0] for each in sequences]
@@ -103,8 +123,7 @@ class Runner:
             sequence.seat.unfed.clear()
             self._work[sequence.id].hidden[:] = [state]
 
-    def draw_first_codes(self, sequences: List[Sequence]) -> list[int | FinishReason | GenerationError]:
-        """Codebook 0 of each sequence's next frame from its fresh hidden state; or the end of speech; or a failure."""
+    def _draw_first_codes(self, sequences: List[Sequence]) -> list[int | FinishReason | GenerationError]:
         talker = self.config.talker
         rows = SamplingRows.of([sequence.sampling for sequence in sequences], self._device)
         logits = process_first_code_logits(
@@ -129,10 +148,7 @@ class Runner:
                 outcomes.append(code)
         return outcomes
 
-    def draw_frames(self, sequences: List[Sequence]) -> list[Frame | GenerationError]:
-        """All codes of the frames whose first codes were just drawn."""
-        if not sequences:
-            return []
+    def _draw_frames(self, sequences: List[Sequence]) -> list[Frame | GenerationError]:
         first = torch.tensor([self._work[sequence.id].first_code[0] for sequence in sequences], device=self._device)
         drawn = predict_frame(
             self._predictor,

@@ -19,7 +19,8 @@ class SequenceView:
     """What the scheduler sees of a sequence. `head`: all earlier sequences of its stream have ended.
 
     `prompt_positions`: length of its prompt, 0 while it lacks text. `positions`: how many of them are computed.
-    `can_step`: it has a frame to feed, the text that goes with it, and the client wants more.
+    `primed`: its prompt is computed and its first frame not drawn. `can_step`: it has a frame to feed and the text that
+    goes with it. `wanted`: the client wants more frames.
     """
 
     sequence: SequenceId
@@ -28,7 +29,9 @@ class SequenceView:
     head: bool
     prompt_positions: int
     positions: int
+    primed: bool
     can_step: bool
+    wanted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +45,20 @@ class PrefillSlice:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One turn: who is seated, which prompt positions are computed, who steps."""
+    """One turn: who is seated, which prompt positions are computed, who draws its first frame, who steps.
+
+    A prompt that is completed in this turn may draw in this turn, too.
+    """
 
     admit: tuple[SequenceId, ...]
     prefill: tuple[PrefillSlice, ...]
+    begin: tuple[SequenceId, ...]
     step: tuple[SequenceId, ...]
 
     @property
     def idle(self) -> bool:
         """True when the turn would do nothing."""
-        return not (self.admit or self.prefill or self.step)
+        return not (self.admit or self.prefill or self.begin or self.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +74,29 @@ def plan_turn(views: List[SequenceView], seated_streams: frozenset[StreamId], ca
     """Decide one turn. `views` are in the order of arrival; `seated_streams` hold a codec slot already."""
     admit = _admissions(views, seated_streams, capacity)
     admitted = frozenset(admit)
-    slices: list[PrefillSlice] = []
-    left = capacity.prefill_positions
     prefilling = [v for v in views if v.state is SequenceState.PREFILLING or v.sequence in admitted]
+    running = [v for v in views if v.state is SequenceState.RUNNING and v.head and v.wanted]
+    return Plan(
+        admit=admit,
+        prefill=_slices(prefilling, capacity.prefill_positions),
+        begin=tuple(v.sequence for v in running if v.primed),
+        step=tuple(v.sequence for v in running if v.can_step),
+    )
+
+
+def _slices(prefilling: List[SequenceView], most: int) -> tuple[PrefillSlice, ...]:
+    """The next slice of each prompt, heads first, `most` positions in all.
+
+    A prompt is always cut at multiples of `most`, whoever else is prefilled: its slices are the same in any company.
+    """
+    slices: list[PrefillSlice] = []
+    left = most
     for view in sorted(prefilling, key=lambda v: not v.head):
-        length = min(left, view.prompt_positions - view.positions)
-        if length > 0:
+        length = min(most, view.prompt_positions - view.positions)
+        if 0 < length <= left:
             slices.append(PrefillSlice(view.sequence, view.positions, length))
             left -= length
-    step = tuple(v.sequence for v in views if v.state is SequenceState.RUNNING and v.head and v.can_step)
-    return Plan(admit=admit, prefill=tuple(slices), step=step)
+    return tuple(slices)
 
 
 def _admissions(

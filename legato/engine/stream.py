@@ -50,7 +50,6 @@ class Stream:
     timing: StreamTiming
     watchdog: Watchdog
     demand_frames: int = -1
-    frames: int = 0
     packets: int = 0
     samples: int = 0
     leases: list[CodecLease] = field(default_factory=list)
@@ -60,6 +59,11 @@ class Stream:
     def sequences(self) -> list[Sequence]:
         """All sequences known so far, in order."""
         return self.intake.sequences
+
+    @property
+    def frames(self) -> int:
+        """Frames generated so far."""
+        return sum(sequence.frames for sequence in self.sequences)
 
     @property
     def generation_over(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +35,10 @@ from legato.engine.stats import StreamTiming
 from legato.engine.stream import Stream, StreamEvent, StreamRequest
 from legato.errors import GenerationError, LegatoError, StateError
 from legato.flow import FinishReason, Frame, Packet, PromptSpec, Sampling, SequenceId, StreamId, TextLayout, WordSpan
+from legato.models.code_predictor.predictor import CodePredictor
 from legato.models.codec.decoder import CodecDecoder
 from legato.models.codec.state import CodecStatePool
+from legato.models.talker.backbone import Talker
 from legato.models.talker.state import TalkerCache
 from legato.text.budget import Watchdog
 from legato.text.segment import Segmenter, SegmentRule
@@ -66,12 +69,14 @@ class LetterTrack:
         self.ended = True
 
 
+@lru_cache(maxsize=1)
 def tiny_decoder() -> CodecDecoder:
     """A codec for the tiny talker's codes."""
     sizes = replace(tiny_codec.DECODER, num_quantizers=CODEBOOKS, codebook_size=CODES)
     return tiny_codec.tiny_decoder(sizes, dtype=torch.float32)
 
 
+@lru_cache(maxsize=1)
 def tiny_config() -> ModelConfig:
     """A base-like model of tiny sizes: BPE text, an end code, language tags."""
     tags = LanguageIds(think=CODES + 3, nothink=CODES + 4, think_bos=CODES + 5, think_eos=CODES + 6, languages={})
@@ -88,11 +93,26 @@ def tiny_config() -> ModelConfig:
     )
 
 
+class RecordingRunner(Runner):
+    """A runner that remembers the frames it drew, by the seed of their sequence."""
+
+    def __init__(self, pool: KVPool, rows_per_call: int) -> None:
+        super().__init__(tiny_config(), tiny_talker(), tiny_predictor(), pool, rows_per_call=rows_per_call)
+        self.drawn: dict[int, list[Frame]] = {}
+
+    def draw_frames(self, sequences: Sequence[TalkerSequence]) -> list[Frame | GenerationError]:
+        frames = super().draw_frames(sequences)
+        for sequence, frame in zip(sequences, frames, strict=True):
+            assert isinstance(frame, tuple)
+            self.drawn.setdefault(sequence.seed, []).append(frame)
+        return frames
+
+
 class ScriptedRunner(Runner):
     """A talker that says what its script says: `script(seed, frame)` gives a frame, an end, or an error."""
 
     def __init__(self, pool: KVPool, script: Callable[[int, int], Frame | FinishReason | GenerationError]) -> None:
-        super().__init__(tiny_config(), make_talker(), make_predictor(), pool)
+        super().__init__(tiny_config(), tiny_talker(), tiny_predictor(), pool, rows_per_call=64)
         self._script = script
         self.steps = 0
 
@@ -115,6 +135,18 @@ class ScriptedRunner(Runner):
             frames.append(line)
         self.frames_drawn += len(sequences)
         return frames
+
+
+@lru_cache(maxsize=1)
+def tiny_talker() -> Talker:
+    """Weights alone, so one serves every harness."""
+    return make_talker(tiny_config().talker)
+
+
+@lru_cache(maxsize=1)
+def tiny_predictor() -> CodePredictor:
+    """As above."""
+    return make_predictor()
 
 
 @dataclass
@@ -158,15 +190,14 @@ class Harness:
         positions: int = 256,
         prefill_positions: int = 64,
         segments: SegmentRule = LONG,
+        rows_per_call: int = 64,
     ) -> None:
         self.now_s = 0.0
-        config = tiny_config()
         self.kv = KVPool(TalkerCache.allocate(stack(), streams + 1, positions, torch.float32), poison=True)
         decoder = tiny_decoder()
         self.codec = CodecPool(CodecStatePool(decoder.fresh(streams)))
-        talker = make_talker(config.talker)
-        self.runner = ScriptedRunner(self.kv, script) if script else Runner(config, talker, make_predictor(), self.kv)
-        self.stage = CodecStage(decoder, self.codec)
+        self.runner: Runner = ScriptedRunner(self.kv, script) if script else RecordingRunner(self.kv, rows_per_call)
+        self.stage = CodecStage(decoder, self.codec, rows_per_call=rows_per_call)
         self.roster = Roster(self.runner, self.codec, 24000)
         machinery = Machinery(self.runner, self.stage, lambda: self.now_s, prefill_positions, 24000)
         self.loop = Loop(machinery, self.roster)
@@ -232,6 +263,11 @@ class Harness:
             if not self.turn():
                 return
         raise AssertionError(f"still busy after {turns} turns")
+
+    def codes(self, seed: int) -> list[Frame]:
+        """The frames that the tiny talker drew for the sequences with `seed`."""
+        assert isinstance(self.runner, RecordingRunner)
+        return self.runner.drawn.get(seed, [])
 
     def assert_balanced(self) -> None:
         """All slots are back and nothing is under way."""

@@ -22,7 +22,9 @@ def view(
     head: bool = True,
     prompt: int = 10,
     positions: int = 0,
+    primed: bool = False,
     can_step: bool = False,
+    wanted: bool = True,
 ) -> SequenceView:
     return SequenceView(
         sequence=SequenceId(sequence),
@@ -31,7 +33,9 @@ def view(
         head=head,
         prompt_positions=prompt,
         positions=positions,
+        primed=primed,
         can_step=can_step,
+        wanted=wanted,
     )
 
 
@@ -70,6 +74,13 @@ def test_the_next_segment_is_prefilled_ahead_but_never_takes_the_slot_that_a_new
 def test_a_segment_that_is_not_the_head_never_steps() -> None:
     ahead = view(2, stream=1, head=False, state=SequenceState.RUNNING, can_step=True)
     assert plan_turn([ahead], frozenset({StreamId(1)}), ROOM).step == ()
+
+
+def test_a_primed_head_draws_and_nobody_computes_what_is_not_wanted() -> None:
+    primed = view(1, state=SequenceState.RUNNING, primed=True)
+    assert plan_turn([primed], frozenset({StreamId(1)}), ROOM).begin == (1,)
+    assert plan_turn([replace(primed, head=False)], frozenset({StreamId(1)}), ROOM).begin == ()
+    assert plan_turn([replace(primed, wanted=False)], frozenset({StreamId(1)}), ROOM).idle
 
 
 STATES = st.sampled_from(list(SequenceState))
