@@ -14,6 +14,7 @@ import click
 
 from legato.cli.terminal import StatusLine, note
 from legato.cli.threads import default_threads
+from legato.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from legato.api import Legato
@@ -95,10 +96,26 @@ def locate_chosen(model: str) -> Path:
         shown.clear()
 
 
+def check_device(device: str) -> None:
+    """Refuse a device that torch does not have here, before anything is read."""
+    import torch
+
+    try:
+        wanted = torch.device(device)
+    except RuntimeError as error:
+        raise UnsupportedError(f"{device!r} is no device; give cpu, cuda or cuda:N", field="device") from error
+    if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
+        raise UnsupportedError(
+            f"there is no {device} here: torch sees {torch.cuda.device_count()} CUDA devices (see `legato doctor`)",
+            field="device",
+        )
+
+
 def load_chosen(choice: ModelChoice) -> Legato:
     """Load the model with progress on standard error, then say what runs where."""
     import legato
 
+    check_device(choice.device)
     threads = set_threads(choice.threads)
     shown = LoadingLine()
     try:

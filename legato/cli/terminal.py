@@ -50,12 +50,13 @@ class StatusLine:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A plain table on standard output."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     print_rich(table)
 
 

@@ -22,6 +22,7 @@ LOOK_AHEAD_CHARS = 8
 
 _WIDE_WEIGHT = 3
 _TOKEN_CHARS = 32
+_GAP_CHARS = 32
 _BULLETS = frozenset("-–—*•·#+>")
 _OPENERS = frozenset("¿¡")
 
@@ -133,8 +134,14 @@ class Segmenter:
         self._released.append(text)
         self._length += length_of(text)
 
+    def _widen_gap(self, marks: str) -> None:
+        """Remember what stands between the words: the first marks, which touch the last word, and the latest."""
+        self._gap += marks
+        if len(self._gap) > 2 * _GAP_CHARS:
+            self._gap = self._gap[:_GAP_CHARS] + self._gap[-_GAP_CHARS:]
+
     def _flush_lead(self) -> None:
-        self._gap += self._lead
+        self._widen_gap(self._lead)
         self._release(self._lead)
         self._lead = ""
 
@@ -143,7 +150,7 @@ class Segmenter:
             self._hold(char)
             return
         if not self._gap:
-            self._token += char
+            self._token = (self._token + char)[-_TOKEN_CHARS:]
         self._release(char)
 
     def _hold(self, char: str) -> None:
@@ -157,7 +164,7 @@ class Segmenter:
             return
         self._flush_lead()
         if char in "\r\n\f\u2029" or self._gap[-1:] != char:
-            self._gap += char
+            self._widen_gap(char)
         self._release(char)
 
     def _lead_spans_blank(self) -> bool:
@@ -182,7 +189,7 @@ class Segmenter:
         elif self._lead or self._gap_ends_in_space() or _opens(char):
             self._hold(char)
         else:
-            self._gap += char
+            self._widen_gap(char)
             self._release(char)
 
     def _speak(self, char: str) -> None:

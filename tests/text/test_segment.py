@@ -227,3 +227,13 @@ def test_length_and_look_ahead_are_as_stated(text: str, rule: SegmentRule) -> No
     for count, char in enumerate(text, start=1):
         released += sum(len(piece.text) for piece in segmenter.append(char))
         assert count - released <= LOOK_AHEAD_CHARS
+
+
+@pytest.mark.parametrize("mark", [".", " ", "\n", "—", "(", "\u0301", "😀", "。", "a"])
+def test_endless_marks_cost_no_more_than_their_length(mark: str) -> None:
+    """Nothing is kept but the text itself, so a hostile text takes linear time."""
+    segmenter = Segmenter(EAGER)
+    segmenter.append("Hi" + mark * 20_000)
+    kept = [value for value in vars(segmenter).values() if isinstance(value, str)]
+    assert all(len(value) <= 100 for value in kept)
+    assert segmenter.append("Now.")
