@@ -8,15 +8,24 @@ ARGS ?=
 TORCH_INDEX ?=
 CONSTRAINTS ?= constraints.txt
 
+# `make voice`: seconds of one core for the teacher's speech, the codec's two phases and the talker. More is better.
+SPEECH_S ?= 18000
+CODEC_S ?= 7200
+CODEC_GAN_S ?= 3600
+TALKER_S ?= 5400
+
 VENV := .venv
 PARITY_VENV := .venv-parity
+VOICE_VENV := .venv-voice
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PARITY_PIP := $(PARITY_VENV)/bin/python -m pip --disable-pip-version-check
+VOICE_PIP := $(VOICE_VENV)/bin/python -m pip --disable-pip-version-check
 MADE := $(VENV)/made.stamp
 RUN := $(VENV)/run.stamp
 DEV := $(VENV)/dev.stamp
 PARITY := $(PARITY_VENV)/made.stamp
+VOICE := $(VOICE_VENV)/made.stamp
 
 # Handed over in the environment, so that quotes and dollar signs in a text arrive as they were typed.
 export LEGATO_SAY_TEXT := $(value TEXT)
@@ -33,7 +42,7 @@ help:
 	@echo '  make format                          put the code in the form that `make check` asks for'
 	@echo '  make parity                          compare with the official package, in an environment of its own'
 	@echo '  make parity-full                     the same, and once more at the full 0.6B size'
-	@echo '  make voice                           train the embedded voice again (hours)'
+	@echo '  make voice                           train the embedded voice again (about ten hours of one core)'
 	@echo '  make clean, make clean-all           remove what commands left behind; the environments too'
 	@echo
 	@echo '  OUT=file.wav      where `make say` writes           ARGS="..."   more options for the command below'
@@ -64,12 +73,29 @@ parity: $(RUN) $(PARITY)
 parity-full: $(RUN) $(PARITY)
 	@$(BIN)/python -m parity.run --oracle $(PARITY_VENV)/bin/python --full $(ARGS)
 
+# Every step may be stopped and run again: it goes on from what it has made (recipes/embedded/README.md).
+RECIPE := cd recipes/embedded && ../../$(VOICE_VENV)/bin/python
+voice: $(VOICE)
+	$(RECIPE) assets.py
+	$(RECIPE) texts.py
+	$(RECIPE) teacher.py --held-out 10
+	$(RECIPE) teacher.py --cpu-seconds $(SPEECH_S)
+	$(RECIPE) features.py
+	$(RECIPE) codec_train.py spectral --budget-s $(CODEC_S)
+	$(RECIPE) codec_train.py adversarial --budget-s $(CODEC_GAN_S)
+	$(RECIPE) codec_export.py
+	$(RECIPE) train_durations.py
+	$(RECIPE) train_lm.py --cpu-seconds $(TALKER_S)
+	$(RECIPE) export.py
+	$(RECIPE) export.py --check
+	$(RECIPE) evaluate.py --systems voice
+
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis out.wav
 	find legato tests parity recipes -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-all: clean
-	rm -rf $(VENV) $(PARITY_VENV)
+	rm -rf $(VENV) $(PARITY_VENV) $(VOICE_VENV)
 
 # --- environments ----------------------------------------------------------------------------------------------------
 
@@ -110,6 +136,16 @@ ifneq ($(TORCH_INDEX),)
 endif
 	$(PARITY_PIP) install -r parity/requirements.txt
 	$(PARITY_PIP) install --no-deps qwen-tts==0.1.1
+	@touch $@
+
+$(VOICE): recipes/embedded/requirements.txt
+	$(require_python)
+	@echo 'Setting up $(VOICE_VENV), once.'
+	"$(PYTHON)" -m venv $(VOICE_VENV)
+ifneq ($(TORCH_INDEX),)
+	$(VOICE_PIP) install --no-deps --index-url "$(TORCH_INDEX)" "$$(grep '^torch==' recipes/embedded/requirements.txt)"
+endif
+	$(VOICE_PIP) install -r recipes/embedded/requirements.txt -e .
 	@touch $@
 
 $(DEV): $(RUN)
