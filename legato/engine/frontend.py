@@ -15,6 +15,7 @@ from legato.flow import TextToken, TextTrack
 from legato.models.durations import SpeakerDurations
 from legato.models.load import LoadedModel
 from legato.text.bpe import BpeTokenizer, BpeTrack
+from legato.text.english import english_words
 from legato.text.segment import EMBEDDED_RULE, OFFICIAL_RULE, SegmentRule
 from legato.text.track_en import EnglishTrack
 
@@ -84,5 +85,6 @@ def front_end_of(model: LoadedModel) -> FrontEnd:
         return BpeFrontEnd(BpeTokenizer.load(model.folder))
     if model.durations is None:
         raise StateError("a checkpoint with a phone track was loaded without its duration net")
+    english_words()  # the lexicon is opened with the model, and not while the first text waits for it
     speakers = enumerate(model.config.talker.speakers)
     return PhoneFrontEnd(text, {name: SpeakerDurations(model.durations, index) for index, name in speakers})
