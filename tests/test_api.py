@@ -1,0 +1,194 @@
+"""The Python face on tiny random checkpoints: what is streamed is what is said, clones are known by their content,
+rates agree everywhere, and what cannot be served is refused before anything is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from legato.api import CloneReference, Legato, load
+from legato.errors import (
+    EngineClosedError,
+    InputError,
+    SamplingError,
+    UnknownLanguageError,
+    UnknownVoiceError,
+    UnsupportedError,
+)
+from legato.flow import FinishReason, TextLayout
+from tests.conftest import TinyCheckpoint
+
+TEXT = "Some words to speak."
+ROUNDING = 2e-5
+"""Samples of differently cut windows agree within this part of full scale."""
+
+Samples = npt.NDArray[np.float32]
+
+
+@pytest.fixture(scope="module")
+def speaker(tiny_checkpoint: TinyCheckpoint) -> Iterator[Legato]:
+    with load(tiny_checkpoint("tiny-custom-voice"), slots=2) as tts:
+        yield tts
+
+
+@pytest.fixture(scope="module")
+def cloner(tiny_checkpoint: TinyCheckpoint) -> Iterator[Legato]:
+    with load(tiny_checkpoint("tiny-base")) as tts:
+        yield tts
+
+
+def recording(pitch_hz: float, seconds: float = 1.2) -> Samples:
+    """A reference at 24 kHz: a tone that swells and fades."""
+    t = np.arange(round(24_000 * seconds)) / 24_000
+    return (0.3 * np.sin(2 * np.pi * pitch_hz * t) * np.sin(np.pi * t / seconds)).astype(np.float32)
+
+
+# --- streamed is said ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("packet_frames", [(1,), (4,), (1, 2, 4)])
+def test_the_packets_join_to_what_is_said(speaker: Legato, packet_frames: tuple[int, ...]) -> None:
+    whole = speaker.say(TEXT, seed=3, max_frames=7)
+    packets = list(speaker.stream(TEXT, seed=3, max_frames=7, packet_frames=packet_frames))
+    joined = np.concatenate([packet.float32() for packet in packets])
+    assert [packet.first_sample for packet in packets] == [
+        sum(earlier.sample_count for earlier in packets[:n]) for n in range(len(packets))
+    ]
+    assert [packet.last for packet in packets] == [False] * (len(packets) - 1) + [True]
+    assert joined.shape == whole.samples.shape
+    assert np.abs(joined - whole.samples).max() <= ROUNDING
+
+
+def test_the_seed_decides(speaker: Legato) -> None:
+    first, again, other = (speaker.say(TEXT, seed=seed, max_frames=4).samples for seed in (5, 5, 6))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_text_in_pieces_is_the_text(speaker: Legato) -> None:
+    whole = speaker.say(TEXT, max_frames=6, layout=TextLayout.STREAMING)
+    pieces = speaker.say(iter(TEXT), max_frames=6)
+    assert np.array_equal(whole.samples, pieces.samples)
+    assert not np.array_equal(
+        whole.samples, speaker.say("Other words.", max_frames=6, layout=TextLayout.STREAMING).samples
+    )
+
+
+def test_two_streams_at_once_are_each_the_one_alone(speaker: Legato) -> None:
+    alone = [speaker.say(TEXT, seed=seed, max_frames=5).samples for seed in (1, 2)]
+    streams = [speaker.stream(TEXT, seed=seed, max_frames=5) for seed in (1, 2)]
+    together = [np.concatenate([packet.float32() for packet in stream]) for stream in streams]
+    assert all(np.abs(mine - theirs).max() <= ROUNDING for mine, theirs in zip(alone, together, strict=True))
+
+
+# --- rates -----------------------------------------------------------------------------------------------------------
+
+
+def test_rates_and_lengths_agree_everywhere(speaker: Legato) -> None:
+    codec = speaker.model.config.codec
+    speech = speaker.say(TEXT, max_frames=5)
+    (packet, *_) = list(speaker.stream(TEXT, max_frames=5))
+    assert speaker.sample_rate_hz == codec.sample_rate_hz == speech.sample_rate_hz == packet.sample_rate_hz == 24_000
+    assert len(speech.samples) == speech.frames * codec.frame_samples
+    assert speech.seconds == pytest.approx(speech.frames / 12.5)
+    assert speech.finish_reason is FinishReason.MAX_FRAMES
+    assert speech.frames == 5
+
+
+# --- clones ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transcript", ["", "What the tone says."])
+def test_a_clone_starts_with_its_own_first_frame(cloner: Legato, transcript: str) -> None:
+    """No part of the reference is handed out, streamed or not, however long the reference is."""
+    for seconds in (1.2, 2.0):
+        clone = CloneReference(recording(220.0, seconds), transcript)
+        said = cloner.say(TEXT, clone=clone, max_frames=3)
+        packets = list(cloner.stream(TEXT, clone=clone, max_frames=3))
+        assert said.frames == sum(packet.frames for packet in packets) == 3
+        assert packets[0].first_sample == 0
+        assert len(said.samples) == 3 * cloner.model.config.codec.frame_samples
+        joined = np.concatenate([packet.float32() for packet in packets])
+        assert np.abs(joined - said.samples).max() <= ROUNDING
+
+
+def test_clones_are_known_by_their_content(cloner: Legato) -> None:
+    low, high = (CloneReference(recording(pitch), "The same words.") for pitch in (150.0, 900.0))
+    first, other, again = (cloner.say(TEXT, clone=clone, max_frames=3).samples for clone in (low, high, low))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    relabelled = CloneReference(low.audio, "Quite different words.")
+    assert not np.array_equal(first, cloner.say(TEXT, clone=relabelled, max_frames=3).samples)
+
+
+def test_silence_follows_a_reference_unless_asked_otherwise(cloner: Legato) -> None:
+    samples, transcript = recording(220.0), "It stops in the middle of a"
+    usual = cloner.say(TEXT, clone=CloneReference(samples, transcript), max_frames=3).samples
+    by_hand = np.concatenate([samples, np.zeros(12_000, dtype=np.float32)])
+    same = cloner.say(TEXT, clone=CloneReference(by_hand, transcript, append_silence_s=0.0), max_frames=3).samples
+    none = cloner.say(TEXT, clone=CloneReference(samples, transcript, append_silence_s=0.0), max_frames=3).samples
+    assert np.array_equal(usual, same)
+    assert not np.array_equal(usual, none)
+
+
+def test_a_clone_without_transcript_says_so(cloner: Legato) -> None:
+    stream = cloner.stream(TEXT, clone=CloneReference(recording(220.0)), max_frames=1)
+    assert any("speaker vector" in note for note in stream.notes)
+    assert len(list(stream)) == 1
+
+
+# --- refusals and ends -----------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_served_is_refused_at_once(speaker: Legato, cloner: Legato) -> None:
+    names = [voice.name for voice in speaker.voices()]
+    with pytest.raises(UnknownVoiceError, match=names[0]):
+        speaker.stream(TEXT, voice="nobody")
+    with pytest.raises(UnknownLanguageError, match="english"):
+        speaker.stream(TEXT, language="klingon")
+    with pytest.raises(UnsupportedError, match="Base"):
+        speaker.stream(TEXT, clone=CloneReference(recording(220.0)))
+    with pytest.raises(InputError, match="reference"):
+        cloner.stream(TEXT)
+    with pytest.raises(SamplingError, match="temperature"):
+        speaker.stream(TEXT, temperature=-1.0)
+    with pytest.raises(InputError, match="heat"):
+        speaker.stream(TEXT, heat=1.0)  # type: ignore[call-arg]
+    with pytest.raises(InputError, match="seed"):
+        speaker.stream(TEXT, seed=-1)
+    with pytest.raises(InputError, match="max_frames"):
+        speaker.stream(TEXT, max_frames=-1)
+    assert speaker.say(TEXT, max_frames=1).frames == 1
+
+
+def test_a_broken_source_of_text_is_the_callers_error(speaker: Legato) -> None:
+    def broken() -> Iterator[str]:
+        yield "Some words "
+        raise OSError("the line went dead")
+
+    with pytest.raises(OSError, match="the line went dead"):
+        list(speaker.stream(broken(), max_frames=50))
+    assert speaker.say(TEXT, max_frames=1).frames == 1
+
+
+def test_leaving_early_frees_the_slot(speaker: Legato) -> None:
+    for _ in range(4):  # twice as many as there are slots
+        for _packet in speaker.stream(TEXT, max_frames=200):
+            break
+    assert speaker.say(TEXT, max_frames=1).frames == 1
+
+
+def test_a_closed_model_says_so(tiny_checkpoint: TinyCheckpoint) -> None:
+    tts = load(tiny_checkpoint("tiny-custom-voice"))
+    tts.close()
+    with pytest.raises(EngineClosedError):
+        tts.say(TEXT)
+
+
+def test_a_dtype_that_is_none_is_refused(tiny_checkpoint: TinyCheckpoint) -> None:
+    with pytest.raises(InputError, match="float32, bfloat16"):
+        load(tiny_checkpoint("tiny-custom-voice"), dtype="float16")
