@@ -112,6 +112,13 @@ def test_named_files_exist(document: str) -> None:
     assert not [name for name in missing if name not in ("checkpoint/", "bench/", "server/")]
 
 
+def test_named_tests_exist() -> None:
+    named = re.findall(r"`([a-z_/]+\.py)::(\w+)`", (ROOT / "docs" / "faults.md").read_text(encoding="utf-8"))
+    assert len(named) >= 30
+    missing = [f"{path}::{test}" for path, test in named if f"def {test}(" not in (ROOT / "tests" / path).read_text()]
+    assert not missing
+
+
 def test_make_targets_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
