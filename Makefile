@@ -18,9 +18,9 @@ VENV := .venv
 PARITY_VENV := .venv-parity
 VOICE_VENV := .venv-voice
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
-PARITY_PIP := $(PARITY_VENV)/bin/python -m pip --disable-pip-version-check
-VOICE_PIP := $(VOICE_VENV)/bin/python -m pip --disable-pip-version-check
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PARITY_PIP := $(PARITY_VENV)/bin/python -m pip --disable-pip-version-check --quiet
+VOICE_PIP := $(VOICE_VENV)/bin/python -m pip --disable-pip-version-check --quiet
 MADE := $(VENV)/made.stamp
 RUN := $(VENV)/run.stamp
 DEV := $(VENV)/dev.stamp
@@ -113,15 +113,19 @@ $(MADE):
 	"$(PYTHON)" -m venv $(VENV)
 	@touch $@
 
+# torch is most of the download, so its progress is shown; the rest comes quietly.
+define install_torch
+@$(1)/bin/python -c 'import torch' 2>/dev/null || { \
+	  if [ -n "$(TORCH_INDEX)" ]; then set -- --no-deps --index-url "$(TORCH_INDEX)"; else set --; fi; \
+	  if [ -z "$(TORCH_INDEX)" ] && [ "$$(uname -s)" = Linux ] && ! command -v nvidia-smi >/dev/null; then \
+	    echo 'There is no NVIDIA GPU here. If several GB are announced below, stop and add'; \
+	    echo '  TORCH_INDEX=https://download.pytorch.org/whl/cpu'; fi; \
+	  $(1)/bin/python -m pip --disable-pip-version-check install "$$@" "$$(grep '^torch==' constraints.txt)"; }
+endef
+
 $(RUN): pyproject.toml constraints.txt $(MADE)
 	@echo 'Setting up $(VENV), once.'
-ifneq ($(TORCH_INDEX),)
-	$(PIP) install --no-deps --index-url "$(TORCH_INDEX)" "$$(grep '^torch==' constraints.txt)"
-else
-	@if [ "$$(uname -s)" = Linux ] && ! command -v nvidia-smi >/dev/null; then \
-	  echo 'No NVIDIA GPU is seen. If torch comes as several GB below, stop and add'; \
-	  echo '  TORCH_INDEX=https://download.pytorch.org/whl/cpu'; fi
-endif
+	$(call install_torch,$(VENV))
 	$(PIP) install -c "$(CONSTRAINTS)" -e .
 	@touch $@
 
@@ -131,9 +135,7 @@ $(PARITY): parity/requirements.txt
 	$(require_python)
 	@echo 'Setting up $(PARITY_VENV), once.'
 	"$(PYTHON)" -m venv $(PARITY_VENV)
-ifneq ($(TORCH_INDEX),)
-	$(PARITY_PIP) install --no-deps --index-url "$(TORCH_INDEX)" "$$(grep '^torch==' parity/requirements.txt)"
-endif
+	$(call install_torch,$(PARITY_VENV))
 	$(PARITY_PIP) install -r parity/requirements.txt
 	$(PARITY_PIP) install --no-deps qwen-tts==0.1.1
 	@touch $@
@@ -142,9 +144,7 @@ $(VOICE): recipes/embedded/requirements.txt
 	$(require_python)
 	@echo 'Setting up $(VOICE_VENV), once.'
 	"$(PYTHON)" -m venv $(VOICE_VENV)
-ifneq ($(TORCH_INDEX),)
-	$(VOICE_PIP) install --no-deps --index-url "$(TORCH_INDEX)" "$$(grep '^torch==' recipes/embedded/requirements.txt)"
-endif
+	$(call install_torch,$(VOICE_VENV))
 	$(VOICE_PIP) install -r recipes/embedded/requirements.txt -e .
 	@touch $@
 
