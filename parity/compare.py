@@ -29,6 +29,8 @@ SMALLEST_PROBABILITY = 1e-4
 """Candidates rarer than this are not aimed at: their share of the unit interval is nearer to rounding."""
 SMALLEST_STEP = 1e-4
 """Nor are candidates whose score is this near to a neighbour's: which of the two stands first is rounding, too."""
+MOST_AIMS = 48
+"""Candidates aimed at in one distribution, evenly over its ranks from the first to the last."""
 
 
 def array(value: Tensor) -> Array:
@@ -116,8 +118,10 @@ def aimed_draws(logits: Tensor, scores: Array, settings: DrawSettings) -> tuple[
     middles = np.cumsum(shares) - shares / 2
     steps = np.concatenate(([np.inf], -np.diff(scores[order]), [np.inf]))
     aim = np.flatnonzero((shares > SMALLEST_PROBABILITY) & (np.minimum(steps[:-1], steps[1:]) > SMALLEST_STEP))
-    uniform = torch.from_numpy(middles[aim])
+    if len(aim) > MOST_AIMS:
+        aim = aim[np.linspace(0, len(aim) - 1, MOST_AIMS).astype(np.int64)]
     many = logits[None].expand(len(aim), -1)
+    uniform = torch.from_numpy(middles[aim])
     return array(draw(many, _repeat(settings, len(aim)), uniform).codes), order[aim]
 
 
