@@ -126,7 +126,7 @@ endef
 $(RUN): pyproject.toml constraints.txt $(MADE)
 	@echo 'Setting up $(VENV), once.'
 	$(call install_torch,$(VENV))
-	$(PIP) install -c "$(CONSTRAINTS)" -e .
+	$(PIP) install -c "$(CONSTRAINTS)" -e '.[server]'
 	@touch $@
 
 # The official package, beside ours and never with it: its dependencies are pinned by parity/requirements.txt, and it is
@@ -149,5 +149,5 @@ $(VOICE): recipes/embedded/requirements.txt
 	@touch $@
 
 $(DEV): $(RUN)
-	$(PIP) install -c "$(CONSTRAINTS)" -e '.[dev]'
+	$(PIP) install -c "$(CONSTRAINTS)" -e '.[server,dev]'
 	@touch $@
