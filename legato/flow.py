@@ -46,6 +46,19 @@ class WordSpan:
     end_frame: float
 
 
+@dataclass(frozen=True, slots=True)
+class SpokenWord:
+    """Where a word stands in a stream: in the client's text (characters) and in its sound (samples).
+
+    The times are those that the front end has laid down for the talker to follow, not measured in the sound.
+    """
+
+    text_start: int
+    text_end: int
+    first_sample: int
+    end_sample: int
+
+
 class TextTrack(Protocol):
     """A front end: pieces of text in, committed text tokens out.
 

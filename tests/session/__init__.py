@@ -1,0 +1,1 @@
+"""Tests of sessions: a fake clock, a fake engine, a fake device."""
