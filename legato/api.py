@@ -6,21 +6,24 @@ A `Legato` owns one engine from `load` to `close`. All of it may be called from 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from legato.audio.reference import load_reference
 from legato.config.engine import EngineConfig
-from legato.engine.engine import Engine, StreamHandle
+from legato.engine.demand import BACKGROUND, UNLIMITED, Demand
+from legato.engine.engine import Engine
 from legato.engine.frontend import front_end_of
-from legato.engine.resolve import Reference, SpeechRequest, default_sampling, resolve
-from legato.engine.stats import StreamTiming
+from legato.engine.handle import Opened, StreamHandle
+from legato.engine.resolve import Reference, SamplingOptions, SpeechRequest, chosen_sampling, default_sampling, resolve
+from legato.engine.stats import EngineSnapshot, StreamTiming
+from legato.engine.stream import StreamEvent
 from legato.engine.voices import VoiceStore
 from legato.errors import InputError
 from legato.flow import FinishReason, Packet, Sampling, TextLayout
@@ -69,18 +72,6 @@ class Speech:
         return len(self.samples) / self.sample_rate_hz
 
 
-class SamplingOptions(TypedDict, total=False):
-    """Sampling values that differ from the checkpoint's own (`legato.flow.Sampling` explains each)."""
-
-    temperature: float
-    top_k: int
-    top_p: float
-    repetition_penalty: float
-    predictor_temperature: float
-    predictor_top_k: int
-    predictor_top_p: float
-
-
 class Stream:
     """The packets of one utterance, in order; also the way to cancel it and to see its timing and notes."""
 
@@ -94,6 +85,16 @@ class Stream:
         """Packets until the last; leaving the loop early cancels the stream."""
         try:
             for packet in self._handle:
+                yield packet
+                if packet.last and self._errors:
+                    raise self._errors[0]
+        finally:
+            self._handle.cancel()
+
+    async def __aiter__(self) -> AsyncIterator[Packet]:
+        """The same for an event loop, which is never blocked; no thread is used."""
+        try:
+            async for packet in self._handle:
                 yield packet
                 if packet.last and self._errors:
                     raise self._errors[0]
@@ -150,6 +151,11 @@ class Legato:
         talker = self.model.config.talker
         return [VoiceInfo(name, talker.dialects.get(name, "")) for name in talker.speakers]
 
+    @property
+    def changes_speed(self) -> bool:
+        """Whether `speed` can be other than 1."""
+        return self._front_end.changes_speed
+
     def default_sampling(self) -> Sampling:
         """How the checkpoint's makers draw codes."""
         return default_sampling(self.model.config)
@@ -166,30 +172,50 @@ class Legato:
         packet_frames: tuple[int, ...] = (1, 2, 4),
         max_frames: int = 0,
         layout: TextLayout | None = None,
+        speed: float = 1.0,
+        demand: Demand = UNLIMITED,
         **sampling: Unpack[SamplingOptions],
     ) -> Stream:
         """Speak `text`, given whole or in pieces as they come, and yield its packets as they are made.
 
         `voice`: a built-in voice ("": the first). `instruct`: how to speak, or which voice to design. `max_frames`:
         your limit in frames of 80 ms (0: a budget scaled to the text). `packet_frames`: frames of the first, second,
-        ... packet. What can be refused without the text is refused here with an `InputError`; what is wrong with the
-        text is raised by the iteration.
+        ... packet. `speed`: tempo, where the model has control of it. `demand`: how far ahead of its reader the stream may run (`legato.engine.demand`). What can be
+        refused without the text is refused here with an `InputError`; what is wrong with the text is raised by the
+        iteration.
         """
         asked = SpeechRequest(
             voice=voice,
             language=language,
             instruct=instruct,
-            reference=self._reference(clone),
-            sampling=self._sampling(sampling),
+            reference=self.reference(clone) if clone is not None else None,
+            sampling=chosen_sampling(self.model.config, sampling),
             layout=layout,
             seed=seed,
             packet_frames=packet_frames,
             max_frames=max_frames,
+            demand=demand,
+            speed=speed,
         )
-        resolved = resolve(asked, self.model.config, self._front_end, self._voices, whole_text=isinstance(text, str))
-        stream = Stream(self._engine.submit(resolved.request), resolved.notes)
+        opened = self.open(asked, whole_text=isinstance(text, str))
+        stream = Stream(opened.handle, opened.notes)
         stream.feed(text)
         return stream
+
+    def open(
+        self, asked: SpeechRequest, *, whole_text: bool, deliver: Callable[[StreamEvent], None] | None = None
+    ) -> Opened:
+        """Submit a stream whose text is still to be given through its handle; a server's way in.
+
+        `whole_text`: the text will come at once, which decides the default layout. `deliver` takes the packets, see
+        `Engine.submit`; without it they are read from the handle.
+        """
+        resolved = resolve(asked, self.model.config, self._front_end, self._voices, whole_text=whole_text)
+        return Opened(self._engine.submit(resolved.request, deliver), resolved.notes)
+
+    def stats(self) -> EngineSnapshot:
+        """What the engine did since it was loaded."""
+        return self._engine.stats()
 
     def say(
         self,
@@ -202,6 +228,7 @@ class Legato:
         seed: int = 0,
         max_frames: int = 0,
         layout: TextLayout | None = None,
+        speed: float = 1.0,
         **sampling: Unpack[SamplingOptions],
     ) -> Speech:
         """Speak `text` and return all of it; the arguments are those of `stream`."""
@@ -214,6 +241,8 @@ class Legato:
             seed=seed,
             max_frames=max_frames,
             layout=layout,
+            speed=speed,
+            demand=BACKGROUND,
             **sampling,
         )
         packets = list(stream)
@@ -227,9 +256,9 @@ class Legato:
             timing=stream.timing,
         )
 
-    def close(self) -> None:
-        """Stop the engine; streams under way end as cancelled."""
-        self._engine.close()
+    def close(self, *, drain: bool = False) -> None:
+        """Stop the engine; streams under way end as cancelled, or with `drain` speak the text that they have."""
+        self._engine.close(drain=drain)
 
     def __enter__(self) -> Legato:
         return self
@@ -239,23 +268,11 @@ class Legato:
     ) -> None:
         self.close()
 
-    def _reference(self, clone: CloneReference | None) -> Reference | None:
-        if clone is None:
-            return None
+    def reference(self, clone: CloneReference) -> Reference:
+        """The recording as the engine takes it: read, checked, brought to the model's rate, silence appended."""
         samples = load_reference(clone.audio, self.sample_rate_hz)
         silence = np.zeros(round(clone.append_silence_s * self.sample_rate_hz), dtype=np.float32)
         return Reference(np.concatenate([samples, silence]), clone.transcript)
-
-    def _sampling(self, options: SamplingOptions) -> Sampling | None:
-        from dataclasses import replace
-
-        unknown = sorted(set(options) - set(SamplingOptions.__annotations__))
-        if unknown:
-            raise InputError(
-                f"unknown option {unknown[0]!r}; the sampling options are {', '.join(SamplingOptions.__annotations__)}",
-                field=unknown[0],
-            )
-        return replace(self.default_sampling(), **options) if options else None
 
 
 def load(
@@ -266,13 +283,14 @@ def load(
     codec_dtype: str = "auto",
     slots: int = 1,
     positions: int = 2048,
+    queue: int = 64,
     progress: Callable[[Progress], None] | None = None,
 ) -> Legato:
     """Load a checkpoint: "embedded" (ships with Legato), a folder, or a hub id such as `Qwen/Qwen3-TTS-12Hz-0.6B-Base`.
 
     `dtype` of talker and code predictor, `codec_dtype` of the codec: "float32", "bfloat16" or "auto" (float32 on a CPU;
     bfloat16 talker and float32 codec on CUDA). `slots`: streams that speak at once. `positions`: prompt and frames
-    that one sequence may take. Raises `CheckpointError` naming what is missing or wrong.
+    that one sequence may take. `queue`: streams that may wait for a slot; one more is refused. Raises `CheckpointError` naming what is missing or wrong.
     """
     for name, value in (("dtype", dtype), ("codec_dtype", codec_dtype)):
         if value not in DTYPES:
@@ -285,4 +303,4 @@ def load(
         device=device,
         progress=progress,
     )
-    return Legato(loaded, EngineConfig(streams=slots, kv_slots=slots + 1, positions=positions))
+    return Legato(loaded, EngineConfig(streams=slots, kv_slots=slots + 1, positions=positions, queue=queue))

@@ -17,6 +17,7 @@ class EngineConfig:
     `positions`: prompt and frames that one sequence may take; 2,048 is about two and a half minutes. The memory it
     costs is printed by `legato doctor --model`.
     `prefill_positions`: prompt positions computed in one turn, so that running streams keep their pace.
+    `rows_per_turn`: sequences that step in one turn; of more than these, those with the most sound in hand wait.
     `queue`: streams that may wait for a slot; one more is refused.
     `voice_cache_bytes`: cloned voices kept for reuse.
     `deterministic`: every call computes one row, so that on a CPU in float32 the same request and seed give the same
@@ -27,6 +28,7 @@ class EngineConfig:
     kv_slots: int = 2
     positions: int = 2048
     prefill_positions: int = 512
+    rows_per_turn: int = 64
     queue: int = 64
     voice_cache_bytes: int = 256 * 2**20
     deterministic: bool = False
@@ -37,7 +39,8 @@ class EngineConfig:
         return 1 if self.deterministic else self.kv_slots
 
     def __post_init__(self) -> None:
-        for name in ("streams", "kv_slots", "positions", "prefill_positions", "queue", "voice_cache_bytes"):
+        numbers = ("streams", "kv_slots", "positions", "prefill_positions", "rows_per_turn", "queue")
+        for name in (*numbers, "voice_cache_bytes"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}", field=name)
         if self.kv_slots < self.streams:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from legato.engine.demand import Demand
 from legato.engine.stream import Stream
 from legato.flow import StreamId
 
@@ -43,10 +44,26 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class SetDemand:
-    """Generate no more than `frames` frames of the stream until told otherwise; negative: all of it."""
+    """How far ahead the stream may run from now on. `taken`: frames that its listener has taken so far."""
+
+    stream: StreamId
+    demand: Demand
+    taken: int
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The listener has taken `frames` frames in all."""
 
     stream: StreamId
     frames: int
 
 
-Command = Submit | AppendText | EndText | Cancel | SetDemand
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """The engine closes: speak what text there is, for nobody will say how far the listener is; then end."""
+
+    stream: StreamId
+
+
+Command = Submit | AppendText | EndText | Cancel | SetDemand | Taken | Drain

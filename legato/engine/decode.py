@@ -34,7 +34,7 @@ class CodecStage:
 
     def __init__(self, decoder: CodecDecoder, pool: CodecPool, *, rows_per_call: int) -> None:
         self._decoder = decoder
-        self._rows_per_call = rows_per_call
+        self.rows_per_call = rows_per_call
         self.pool = pool
         self._device = next(decoder.parameters()).device
 
@@ -44,7 +44,7 @@ class CodecStage:
 
     def decode(self, windows: Sequence[Window]) -> list[npt.NDArray[np.float32]]:
         """Samples of each window, float32 [frames * frame_samples]; the histories advance by exactly its frames."""
-        return [each for batch in batches(windows, self._rows_per_call) for each in self._decode(batch)]
+        return [each for batch in batches(windows, self.rows_per_call) for each in self._decode(batch)]
 
     def _decode(self, windows: Sequence[Window]) -> list[npt.NDArray[np.float32]]:
         counts = [len(window.frames) for window in windows]

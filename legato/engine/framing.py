@@ -28,9 +28,13 @@ class PacketPolicy:
         return self.frames[min(packet, len(self.frames) - 1)]
 
 
-def window_frames(policy: PacketPolicy, *, packets: int, available: int, ended: bool) -> int:
-    """Frames to decode now for a stream that has sent `packets` packets: a full one, at its end the rest, or 0."""
+def window_frames(policy: PacketPolicy, *, packets: int, available: int, ended: bool, last_chance: bool = False) -> int:
+    """Frames to decode now for a stream that has sent `packets` packets: a full one, at its end the rest, or 0.
+
+    `last_chance`: the listener would run dry before the packet could fill, so what is there goes at once; but never the
+    first packet, whose size is the client's choice.
+    """
     wanted = policy.size(packets)
     if available >= wanted:
         return wanted
-    return available if ended else 0
+    return available if ended or (last_chance and packets) else 0

@@ -31,8 +31,12 @@ class FrontEnd(Protocol):
     def ends_with_track(self) -> bool:
         """True where a sequence ends when its track is spoken, not by a code."""
 
-    def track(self, speaker: str) -> TextTrack:
-        """A fresh track for one sequence."""
+    @property
+    def changes_speed(self) -> bool:
+        """True where `track` can speak faster or slower."""
+
+    def track(self, speaker: str, speed: float = 1.0) -> TextTrack:
+        """A fresh track for one sequence. `speed` is 1 where it cannot be changed."""
 
     def instruct(self, text: str) -> tuple[TextToken, ...]:
         """The wrapped instruction block."""
@@ -48,8 +52,9 @@ class BpeFrontEnd:
     tokenizer: BpeTokenizer
     segments: SegmentRule = OFFICIAL_RULE
     ends_with_track: bool = False
+    changes_speed: bool = False
 
-    def track(self, speaker: str) -> TextTrack:  # noqa: ARG002  the tokens do not depend on who speaks
+    def track(self, speaker: str, speed: float = 1.0) -> TextTrack:  # noqa: ARG002  the tokens depend on neither
         return BpeTrack(self.tokenizer)
 
     def instruct(self, text: str) -> tuple[TextToken, ...]:
@@ -67,9 +72,10 @@ class PhoneFrontEnd:
     durations: dict[str, SpeakerDurations]
     segments: SegmentRule = EMBEDDED_RULE
     ends_with_track: bool = True
+    changes_speed: bool = True
 
-    def track(self, speaker: str) -> TextTrack:
-        return EnglishTrack(self.text, self.durations[speaker])
+    def track(self, speaker: str, speed: float = 1.0) -> TextTrack:
+        return EnglishTrack(self.text, self.durations[speaker], speed=speed)
 
     def instruct(self, text: str) -> tuple[TextToken, ...]:  # noqa: ARG002
         raise UnsupportedError("the embedded voice takes no instruction; leave instruct empty", field="instruct")

@@ -7,11 +7,13 @@ nothing; knows no slot and no packet.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
 from legato.config.model import ModelConfig
+from legato.engine.demand import UNLIMITED, Demand
 from legato.engine.framing import PacketPolicy
 from legato.engine.frontend import FrontEnd
 from legato.engine.stream import StreamRequest
@@ -30,6 +32,18 @@ class Reference:
     transcript: str = ""
 
 
+class SamplingOptions(TypedDict, total=False):
+    """Sampling values that differ from the checkpoint's own (`legato.flow.Sampling` explains each)."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    repetition_penalty: float
+    predictor_temperature: float
+    predictor_top_k: int
+    predictor_top_p: float
+
+
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
     """What a caller may ask for. `None` takes the checkpoint's own sampling or layout; `max_frames` 0 the budget."""
@@ -43,6 +57,8 @@ class SpeechRequest:
     seed: int = 0
     packet_frames: tuple[int, ...] = (1, 2, 4)
     max_frames: int = 0
+    demand: Demand = UNLIMITED
+    speed: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +101,8 @@ def resolve(
         packets=packets,
         max_frames=asked.max_frames,
         voices=voice,
+        demand=asked.demand,
+        speed=_speed(asked, config, front_end),
     )
     return Resolved(request, tuple(notes))
 
@@ -110,9 +128,36 @@ def default_sampling(config: ModelConfig) -> Sampling:
     )
 
 
+def chosen_sampling(config: ModelConfig, options: SamplingOptions) -> Sampling | None:
+    """The checkpoint's own sampling with `options` in place; nothing where there are none. Refuses unknown names."""
+    unknown = sorted(set(options) - set(SamplingOptions.__annotations__))
+    if unknown:
+        raise InputError(
+            f"unknown option {unknown[0]!r}; the sampling options are {', '.join(SamplingOptions.__annotations__)}",
+            field=unknown[0],
+        )
+    return replace(default_sampling(config), **options) if options else None
+
+
 def greedy(sampling: Sampling) -> Sampling:
     """The same settings with both temperatures 0."""
     return replace(sampling, temperature=0.0, predictor_temperature=0.0)
+
+
+SLOWEST, FASTEST = 0.25, 4.0
+
+
+def _speed(asked: SpeechRequest, config: ModelConfig, front_end: FrontEnd) -> float:
+    """The tempo; 1 is the voice's own."""
+    if not SLOWEST <= asked.speed <= FASTEST:
+        raise InputError(f"speed must be between {SLOWEST} and {FASTEST:g}, not {asked.speed}", field="speed")
+    if asked.speed != 1.0 and not front_end.changes_speed:
+        raise UnsupportedError(
+            f"a {config.kind} checkpoint has no control of its tempo: leave speed at 1"
+            + (", or say it in instruct" if config.kind != "base" else ""),
+            field="speed",
+        )
+    return asked.speed
 
 
 def _speaker(asked: SpeechRequest, config: ModelConfig) -> str:

@@ -1,8 +1,9 @@
 """What one turn does, decided: views of the sequences in, a `Plan` out. Pure; knows no tensor and changes nothing.
 
-Rules: running streams always step. A stream is admitted in the order of arrival when it has enough text, a talker slot
-and a codec slot. The next segment of a stream is prefilled ahead only with a slot that no stream still to be admitted
-could need. Prefill is cut into slices, so that the streams that speak keep their pace.
+Rules: running streams step in the order in which their listeners would run dry. A stream is admitted in the order of
+arrival when it has enough text, a talker slot and a codec slot. The next segment of a stream is prefilled ahead only
+with a slot that no other stream, present or still to be admitted, could need. Prefill is cut into slices, so that the
+streams that speak keep their pace.
 """
 
 from __future__ import annotations
@@ -10,8 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence as List
 from dataclasses import dataclass
 
-from legato.engine.sequence import SequenceState
+from legato.engine.sequence import SEATED, SequenceState
 from legato.flow import SequenceId, StreamId
+
+HURRY_S = 0.25
+"""A listener who runs dry within this time is in a hurry..."""
+EASY_S = 1.0
+"""...and then streams with more than this in hand let him go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +26,8 @@ class SequenceView:
 
     `prompt_positions`: length of its prompt, 0 while it lacks text. `positions`: how many of them are computed.
     `primed`: its prompt is computed and its first frame not drawn. `can_step`: it has a frame to feed and the text that
-    goes with it. `wanted`: the client wants more frames.
+    goes with it. `wanted`: the client wants more frames. `slack_s`: until its listener runs dry; infinite where nobody
+    listens live, below 0 where he waits already.
     """
 
     sequence: SequenceId
@@ -32,6 +39,7 @@ class SequenceView:
     primed: bool
     can_step: bool
     wanted: bool
+    slack_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +71,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Free slots now, streams that could still be admitted, and the prefill positions of one turn."""
+    """Free talker and codec slots now, and what one turn computes: prefill positions, and rows that step."""
 
     free_kv: int
     free_codec: int
     prefill_positions: int
+    rows: int = 64
 
 
 def plan_turn(views: List[SequenceView], seated_streams: frozenset[StreamId], capacity: Capacity) -> Plan:
@@ -75,13 +84,28 @@ def plan_turn(views: List[SequenceView], seated_streams: frozenset[StreamId], ca
     admit = _admissions(views, seated_streams, capacity)
     admitted = frozenset(admit)
     prefilling = [v for v in views if v.state is SequenceState.PREFILLING or v.sequence in admitted]
-    running = [v for v in views if v.state is SequenceState.RUNNING and v.head and v.wanted]
+    running = _in_turn([v for v in views if _can_run(v)], capacity.rows)
     return Plan(
         admit=admit,
         prefill=_slices(prefilling, capacity.prefill_positions),
         begin=tuple(v.sequence for v in running if v.primed),
         step=tuple(v.sequence for v in running if v.can_step),
     )
+
+
+def _can_run(view: SequenceView) -> bool:
+    return view.state is SequenceState.RUNNING and view.head and view.wanted and (view.primed or view.can_step)
+
+
+def _in_turn(ready: List[SequenceView], rows: int) -> list[SequenceView]:
+    """The `rows` of `ready` that are nearest to running dry, in the order of arrival.
+
+    While one of them is in a hurry, those with plenty in hand sit the turn out: they lose nothing.
+    """
+    nearest = sorted(ready, key=lambda v: v.slack_s)[:rows]
+    hurry = any(v.slack_s < HURRY_S for v in nearest)
+    chosen = {v.sequence for v in nearest if not hurry or v.slack_s <= EASY_S}
+    return [v for v in ready if v.sequence in chosen]
 
 
 def _slices(prefilling: List[SequenceView], most: int) -> tuple[PrefillSlice, ...]:
@@ -111,8 +135,10 @@ def _admissions(
             admit.append(view.sequence)
             free_kv -= 1
             free_codec -= new_stream
+    speaking = {v.stream for v in views if v.state in SEATED}
+    between_segments = len(seated_streams - speaking - {v.stream for v in ready if v.sequence in admit})
     for view in ready:
-        if not view.head and view.stream in seated_streams and free_kv > free_codec:
+        if not view.head and view.stream in seated_streams and free_kv > free_codec + between_segments:
             admit.append(view.sequence)
             free_kv -= 1
     return tuple(admit)

@@ -1,8 +1,8 @@
 """One run of the talker over one prompt: its states as a table, and the host facts that the loop keeps of it.
 
 A `Sequence` lives from the moment its segment of the text is known until its last frame is decoded. It owns its text
-track and its count of frames. It holds a lease of talker positions while it is seated; the tensors behind the lease
-belong to the pool. It knows no tensor, no codec and no client.
+track, its prompt once the text suffices, and its count of frames. It holds a lease of talker positions while it is
+seated; the tensors behind the lease belong to the pool. It knows no tensor, no codec and no client.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from legato.flow import (
     TextToken,
     TextTrack,
 )
+from legato.text.budget import BASE_FRAMES, character_frames
 
 
 class SequenceState(Enum):
@@ -102,7 +103,10 @@ class Seat:
 
 @dataclass(slots=True)
 class Sequence:
-    """One segment of a stream's text on its way through the talker. `number` counts from 0 within its stream."""
+    """One segment of a stream's text on its way through the talker. `number` counts from 0 within its stream.
+
+    `budget_frames`: the most frames that its text may take. `prompts` holds its prompt, nothing before.
+    """
 
     id: SequenceId
     stream: StreamId
@@ -113,11 +117,19 @@ class Sequence:
     seed: int
     ends_with_track: bool
     state: SequenceState = SequenceState.WAITING
-    text: list[str] = field(default_factory=list)
+    budget_frames: int = BASE_FRAMES
+    characters: int = 0
     frames: int = 0
     undecoded: deque[Frame] = field(default_factory=deque)
+    prompts: list[PromptPlan] = field(default_factory=list)
     seats: list[Seat] = field(default_factory=list)
     reasons: list[FinishReason] = field(default_factory=list)
+
+    def hear(self, text: str) -> None:
+        """The next piece of its text goes to the track, and widens the frame budget."""
+        self.characters += len(text)
+        self.budget_frames += sum(map(character_frames, text))
+        self.track.append(text)
 
     def take(self, event: SequenceEvent) -> None:
         """Move to the next state."""

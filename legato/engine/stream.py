@@ -6,13 +6,15 @@ frames are tuples, samples go by as bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from legato.engine.demand import UNLIMITED, Demand, Pace
 from legato.engine.framing import PacketPolicy, window_frames
 from legato.engine.intake import TextIntake
 from legato.engine.leases import CodecLease
-from legato.engine.sequence import Sequence, SequenceEvent
+from legato.engine.sequence import OVER, Sequence, SequenceEvent, SequenceState
 from legato.engine.stats import StreamTiming
 from legato.errors import LegatoError
 from legato.flow import FinishReason, Frame, Packet, PromptSpec, Sampling, StreamId
@@ -28,7 +30,7 @@ class StreamRequest:
     """Everything about a stream that is settled before its text comes.
 
     `max_frames` is the caller's limit over the whole stream; 0 leaves the text-scaled budget. `voices` holds the
-    clone's voice or nothing.
+    clone's voice or nothing. `demand` holds from the first frame on, until the client sets another.
     """
 
     spec: PromptSpec
@@ -37,11 +39,17 @@ class StreamRequest:
     packets: PacketPolicy
     max_frames: int = 0
     voices: tuple[Voice, ...] = ()
+    demand: Demand = UNLIMITED
+    speed: float = 1.0
 
 
 @dataclass(slots=True)
 class Stream:
-    """The loop's record of one stream. `demand_frames`: how many frames the client wants by now (negative: all)."""
+    """The loop's record of one stream.
+
+    `taken`: frames that the listener has taken, as far as he says it. `frames`: frames generated, `sent`: frames handed
+    over. `past`: how many of its sequences, the first ones, are over.
+    """
 
     id: StreamId
     request: StreamRequest
@@ -49,9 +57,13 @@ class Stream:
     sink: Callable[[StreamEvent], None]
     timing: StreamTiming
     watchdog: Watchdog
-    demand_frames: int = -1
+    demands: list[Demand] = field(default_factory=list)
+    taken: int = 0
+    frames: int = 0
+    sent: int = 0
     packets: int = 0
     samples: int = 0
+    past: int = 0
     leases: list[CodecLease] = field(default_factory=list)
     closed: bool = False
 
@@ -61,42 +73,75 @@ class Stream:
         return self.intake.sequences
 
     @property
-    def frames(self) -> int:
-        """Frames generated so far."""
-        return sum(sequence.frames for sequence in self.sequences)
+    def demand(self) -> Demand:
+        """The demand in force."""
+        return self.demands[-1] if self.demands else self.request.demand
+
+    def present(self) -> Iterator[Sequence]:
+        """The sequences that are not over, in order."""
+        return (self.sequences[number] for number in range(self.past, len(self.sequences)))
+
+    def live(self, most: int) -> list[Sequence]:
+        """The first sequences, `most` of them, that the talker still has to do with; the head comes first."""
+        return list(itertools.islice((each for each in self.present() if not each.has_ended), most))
 
     @property
     def generation_over(self) -> bool:
         """True when no further frame will come."""
-        return self.intake.ended and all(sequence.has_ended for sequence in self.sequences)
+        return self.intake.ended and all(sequence.has_ended for sequence in self.present())
 
     def is_head(self, sequence: Sequence) -> bool:
         """True when all earlier sequences have ended."""
-        return all(earlier.has_ended for earlier in self.sequences[: sequence.number])
+        return any(each is sequence for each in self.live(1))
 
     def wants_more(self) -> bool:
         """True while the client's demand reaches beyond what was generated."""
-        return self.demand_frames < 0 or self.frames < self.demand_frames
+        return self.demand.wants(self.frames, self.taken, self.request.packets.size(self.packets))
+
+    @property
+    def hungry(self) -> bool:
+        """False while the listener of a paced stream still has sound that he has not taken."""
+        return self.demand.pace is not Pace.PACED or self.taken >= self.sent
+
+    def slack_s(self, now_s: float) -> float:
+        """Seconds until the listener runs dry; infinite where nobody listens live."""
+        return float("inf") if self.demand.pace is Pace.BACKGROUND else self.timing.slack_s(now_s)
 
     def ready_frames(self) -> int:
         """Frames that can be decoded now, in order: those of the head and of what ended before it."""
         count = 0
-        for sequence in self.sequences:
+        for sequence in self.present():
             count += len(sequence.undecoded)
             if not sequence.has_ended:
                 break
         return count
 
-    def take_window(self) -> list[Frame]:
+    def take_window(self, *, last_chance: bool = False) -> list[Frame]:
         """The frames of the next packet, removed; empty while it is not full."""
         wanted = window_frames(
-            self.request.packets, packets=self.packets, available=self.ready_frames(), ended=self.generation_over
+            self.request.packets,
+            packets=self.packets,
+            available=self.ready_frames(),
+            ended=self.generation_over,
+            last_chance=last_chance,
         )
         window: list[Frame] = []
-        for sequence in self.sequences:
+        for sequence in self.present() if wanted else ():
             while sequence.undecoded and len(window) < wanted:
                 window.append(sequence.undecoded.popleft())
+            if len(window) == wanted:
+                break
         return window
+
+    def retire(self) -> None:
+        """Finish the sequences that were decoded to their end, and pass over them from now on."""
+        for sequence in self.present():
+            if not sequence.has_ended:
+                break
+            if sequence.state is SequenceState.DRAINING and not sequence.undecoded:
+                sequence.take(SequenceEvent.DRAINED)
+        while self.past < len(self.sequences) and self.sequences[self.past].state in OVER:
+            self.past += 1
 
     def finish_reason(self) -> FinishReason:
         """Why the stream ended: the first end that was not a proper one, else how its last sequence ended."""
@@ -106,7 +151,7 @@ class Stream:
 
     def stop(self, event: SequenceEvent, reason: FinishReason) -> list[Sequence]:
         """Take `event` (cancel or fail) on everything that is not over; returns the sequences it hit."""
-        hit = [sequence for sequence in self.sequences if not sequence.has_ended or sequence.undecoded]
+        hit = [sequence for sequence in self.present() if sequence.state not in OVER]
         for sequence in hit:
             sequence.take(event)
             sequence.undecoded.clear()

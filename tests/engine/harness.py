@@ -6,24 +6,16 @@ For tests alone. `Harness` drives turns by hand under a fake clock, so that a te
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from legato.config.model import (
-    CodecConfig,
-    CodePredictorConfig,
-    GenerationDefaults,
-    LanguageIds,
-    ModelConfig,
-    TalkerConfig,
-)
 from legato.engine.codec_pool import CodecPool
-from legato.engine.commands import AppendText, Cancel, Command, EndText, SetDemand, Submit
+from legato.engine.commands import AppendText, Cancel, Command, EndText, SetDemand, Submit, Taken
 from legato.engine.decode import CodecStage
+from legato.engine.demand import UNLIMITED, Demand
 from legato.engine.framing import PacketPolicy
 from legato.engine.intake import TextIntake
 from legato.engine.kv_pool import KVPool
@@ -33,64 +25,19 @@ from legato.engine.runner import Runner
 from legato.engine.sequence import Sequence as TalkerSequence
 from legato.engine.stats import StreamTiming
 from legato.engine.stream import Stream, StreamEvent, StreamRequest
-from legato.errors import GenerationError, LegatoError, StateError
-from legato.flow import FinishReason, Frame, Packet, PromptSpec, Sampling, SequenceId, StreamId, TextLayout, WordSpan
-from legato.models.code_predictor.predictor import CodePredictor
-from legato.models.codec.decoder import CodecDecoder
+from legato.errors import GenerationError, LegatoError
+from legato.flow import FinishReason, Frame, Packet, PromptSpec, Sampling, SequenceId, StreamId, TextLayout
 from legato.models.codec.state import CodecStatePool
-from legato.models.talker.backbone import Talker
 from legato.models.talker.state import TalkerCache
 from legato.text.budget import Watchdog
 from legato.text.segment import Segmenter, SegmentRule
-from tests.models.codec import tiny_codec
-from tests.models.tiny_talker import BPE, CODEBOOKS, CODES, make_predictor, make_talker, stack, talker_config
+from tests.engine.tiny import LetterTrack, tiny_config, tiny_decoder, tiny_predictor, tiny_talker
+from tests.models.tiny_talker import stack
 
-EOS = CODES + 2
 GREEDY = Sampling(0.0, 0, 1.0, 1.0, 0.0, 0, 1.0)
 WARM = Sampling(0.9, 12, 1.0, 1.05, 0.9, 12, 1.0)
 SHORT = SegmentRule(paragraph_chars=4, target_chars=8, max_chars=40)
 LONG = SegmentRule(paragraph_chars=4000, target_chars=5000, max_chars=9000)
-
-
-class LetterTrack:
-    """A front end whose tokens are letters, committed at once."""
-
-    def __init__(self) -> None:
-        self.tokens: list[tuple[int, ...]] = []
-        self.ended = False
-        self.words: Sequence[WordSpan] = ()
-
-    def append(self, text: str) -> None:
-        if self.ended:
-            raise StateError("appended after the end")
-        self.tokens += [(8 + ord(letter) % 32,) for letter in text]
-
-    def end(self) -> None:
-        self.ended = True
-
-
-@lru_cache(maxsize=1)
-def tiny_decoder() -> CodecDecoder:
-    """A codec for the tiny talker's codes."""
-    sizes = replace(tiny_codec.DECODER, num_quantizers=CODEBOOKS, codebook_size=CODES)
-    return tiny_codec.tiny_decoder(sizes, dtype=torch.float32)
-
-
-@lru_cache(maxsize=1)
-def tiny_config() -> ModelConfig:
-    """A base-like model of tiny sizes: BPE text, an end code, language tags."""
-    tags = LanguageIds(think=CODES + 3, nothink=CODES + 4, think_bos=CODES + 5, think_eos=CODES + 6, languages={})
-    talker: TalkerConfig = replace(talker_config(BPE), language_ids=tags)
-    decoder = tiny_decoder()
-    return ModelConfig(
-        kind="base",
-        size="tiny",
-        talker=talker,
-        code_predictor=CodePredictorConfig(stack=stack(layers=2), codebook_size=CODES, num_codebooks=CODEBOOKS),
-        speaker_encoder=None,
-        codec=CodecConfig(24000, decoder.frame_samples, decoder.config, None),
-        generation=GenerationDefaults(0.9, 12, 1.0, 1.05, 0.9, 12, 1.0, 8192),
-    )
 
 
 class RecordingRunner(Runner):
@@ -137,18 +84,6 @@ class ScriptedRunner(Runner):
         return frames
 
 
-@lru_cache(maxsize=1)
-def tiny_talker() -> Talker:
-    """Weights alone, so one serves every harness."""
-    return make_talker(tiny_config().talker)
-
-
-@lru_cache(maxsize=1)
-def tiny_predictor() -> CodePredictor:
-    """As above."""
-    return make_predictor()
-
-
 @dataclass
 class Heard:
     """What one client got."""
@@ -191,20 +126,33 @@ class Harness:
         prefill_positions: int = 64,
         segments: SegmentRule = LONG,
         rows_per_call: int = 64,
+        rows: int = 64,
+        adaptive: bool = False,
+        tick_s: float = 0.01,
     ) -> None:
         self.now_s = 0.0
+        self.tick_s = tick_s
         self.kv = KVPool(TalkerCache.allocate(stack(), streams + 1, positions, torch.float32), poison=True)
         decoder = tiny_decoder()
         self.codec = CodecPool(CodecStatePool(decoder.fresh(streams)))
         self.runner: Runner = ScriptedRunner(self.kv, script) if script else RecordingRunner(self.kv, rows_per_call)
         self.stage = CodecStage(decoder, self.codec, rows_per_call=rows_per_call)
         self.roster = Roster(self.runner, self.codec, 24000)
-        machinery = Machinery(self.runner, self.stage, lambda: self.now_s, prefill_positions, 24000)
+        self._pending: list[Command] = []
+        machinery = Machinery(
+            self.runner,
+            self.stage,
+            lambda: self.now_s,
+            prefill_positions,
+            24000,
+            rows=rows,
+            adaptive=adaptive,
+            more=self._take_pending,
+        )
         self.loop = Loop(machinery, self.roster)
         self.segments = segments
         self.streams: list[Stream] = []
         self._sequences = 0
-        self._pending: list[Command] = []
 
     def submit(
         self,
@@ -216,10 +164,11 @@ class Harness:
         packets: tuple[int, ...] = (1, 2, 4),
         max_frames: int = 0,
         layout: TextLayout = TextLayout.STREAMING,
+        demand: Demand = UNLIMITED,
     ) -> tuple[StreamId, Heard]:
         """Queue a stream and its text for the next turn."""
         spec = PromptSpec(language="auto", speaker="", layout=layout)
-        request = StreamRequest(spec, sampling, seed, PacketPolicy(packets), max_frames)
+        request = StreamRequest(spec, sampling, seed, PacketPolicy(packets), max_frames, demand=demand)
         heard = Heard()
         stream_id = StreamId(len(self.streams))
         stream = Stream(
@@ -247,15 +196,21 @@ class Harness:
     def cancel(self, stream: StreamId) -> None:
         self._pending.append(Cancel(stream))
 
-    def demand(self, stream: StreamId, frames: int) -> None:
-        self._pending.append(SetDemand(stream, frames))
+    def demand(self, stream: StreamId, demand: Demand, taken: int = 0) -> None:
+        self._pending.append(SetDemand(stream, demand, taken))
+
+    def taken(self, stream: StreamId, frames: int) -> None:
+        self._pending.append(Taken(stream, frames))
 
     def turn(self) -> bool:
         """One turn, a tick of the clock long."""
-        commands, self._pending = self._pending, []
-        self.now_s += 0.01
+        self.now_s += self.tick_s
         with torch.inference_mode():
-            return self.loop.turn(commands)
+            return self.loop.turn(self._take_pending())
+
+    def _take_pending(self) -> list[Command]:
+        commands, self._pending = self._pending, []
+        return commands
 
     def run(self, turns: int = 3000) -> None:
         """Turns until nothing is left to do."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from legato.engine.demand import UNLIMITED, paced
 from legato.engine.sequence import SequenceState
 from legato.engine.stats import Mark
 from legato.errors import BadCodeError, GenerationError, NonFiniteError, TextTooLongError, UnspeakableTextError
@@ -187,14 +188,13 @@ def test_a_cancelled_stream_computes_nothing_more_and_its_neighbour_goes_on() ->
 
 def test_demand_bounds_how_far_a_stream_runs_ahead() -> None:
     h = harness({0: 50})
-    stream, heard = h.submit("some text that lasts for a good while", packets=(1,))
-    h.demand(stream, 10)
+    stream, heard = h.submit("some text that lasts for a good while", packets=(1,), demand=paced(10))
     h.run()
     assert h.streams[0].frames == heard.frames == 10
-    h.demand(stream, 17)
+    h.taken(stream, 7)
     h.run()
     assert heard.frames == 17
-    h.demand(stream, -1)
+    h.demand(stream, UNLIMITED)
     h.run()
     assert heard.frames == 50
 

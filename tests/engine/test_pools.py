@@ -12,7 +12,7 @@ from legato.errors import StateError
 from legato.flow import SequenceId, StreamId
 from legato.models.codec.state import CodecStatePool
 from legato.models.talker.state import TalkerCache
-from tests.engine.harness import tiny_decoder
+from tests.engine.tiny import tiny_decoder
 from tests.models.tiny_talker import stack
 
 

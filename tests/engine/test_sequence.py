@@ -7,7 +7,7 @@ import pytest
 from legato.engine.sequence import OVER, TRANSITIONS, SequenceEvent, SequenceState, next_state, text_to_feed
 from legato.errors import StateError
 from legato.flow import PromptPlan
-from tests.engine.harness import LetterTrack
+from tests.engine.tiny import LetterTrack
 
 
 def test_every_pair_outside_the_table_is_an_error_naming_state_and_event() -> None:
