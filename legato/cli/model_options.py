@@ -27,13 +27,16 @@ _Decorated = TypeVar("_Decorated", bound=Callable[..., object])
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
-    """What to load and how to compute it. `threads` 0 stands for the default."""
+    """What to load and how to compute it. `threads` 0 stands for the default; the rest are limits of the engine."""
 
     model: str
     device: str
     dtype: str
     codec_dtype: str
     threads: int
+    slots: int = 1
+    positions: int = 2048
+    queue: int = 64
 
 
 def model_option(function: _Decorated) -> _Decorated:
@@ -124,6 +127,9 @@ def load_chosen(choice: ModelChoice) -> Legato:
             device=choice.device,
             dtype=choice.dtype,
             codec_dtype=choice.codec_dtype,
+            slots=choice.slots,
+            positions=choice.positions,
+            queue=choice.queue,
             progress=shown.show,
         )
     finally:

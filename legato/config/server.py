@@ -36,6 +36,7 @@ class ServerConfig:
     `remote_references`: fetch `ref_audio` URLs of other machines (never of private addresses).
     `body_bytes`, `text_characters`, `reference_bytes`: the largest request, text and recording; more is 413 or 422.
     `request_s`: a request that takes longer is stopped. `stall_s`: so is one whose client takes nothing for so long.
+    `idle_s`: a socket on which nothing is said or spoken for so long is closed.
     `ahead_frames`: how far a stream may run ahead of what its client took; a full queue holds generation back.
     `records`: finished requests that `/v1/requests/{id}` still knows. `voices`: uploaded voices that are kept at most.
     `drain_s`: how long streams under way may go on after SIGTERM.
@@ -55,6 +56,7 @@ class ServerConfig:
     reference_bytes: int = 20 * 2**20
     request_s: float = 900.0
     stall_s: float = 30.0
+    idle_s: float = 300.0
     ahead_frames: int = 250
     records: int = 1000
     voices: int = 1000
@@ -67,7 +69,7 @@ class ServerConfig:
         for name in ("body_bytes", "text_characters", "reference_bytes", "ahead_frames", "records", "voices"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}", field=name)
-        for name in ("request_s", "stall_s", "drain_s"):
+        for name in ("request_s", "stall_s", "idle_s", "drain_s"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name} must be above 0 seconds, not {getattr(self, name)}", field=name)
         if self.api_key != self.api_key.strip() or not self.api_key.isascii():

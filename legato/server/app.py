@@ -24,6 +24,7 @@ from legato.server.gate import Gate
 from legato.server.metrics import Metrics
 from legato.server.names import Names
 from legato.server.records import RequestRecords
+from legato.server.schemas import ErrorBody
 from legato.server.state import ServerState
 from legato.server.voices import VoiceFolder
 from legato.server.warmup import warm_up
@@ -49,6 +50,7 @@ def create_app(tts: Legato, config: ServerConfig | None = None) -> FastAPI:
         version=__version__,
         summary="Streaming speech with Qwen3-TTS-class models",
         lifespan=_lifespan,
+        responses={status: {"model": ErrorBody} for status in ("4XX", "5XX")},
         docs_url="/docs",
         redoc_url=None,
     )

@@ -2,8 +2,8 @@
 
 A `Bridge` opens streams of one engine for one event loop. Each `AsyncStream` owns the queue of its packets between the
 two: the engine's thread only ever puts a callback on the loop and goes on; the loop never waits for the engine. The
-queue is bounded by demand: the stream is generated no further than `ahead_frames` beyond what was taken from it, so a
-reader that is slow, or gone, holds back its own stream and nothing else. Whoever leaves an `AsyncStream` cancels it.
+queue is bounded: when more than `ahead_frames` wait in it, the stream's demand is lowered until half of them are taken,
+so a reader that is slow holds back its own stream and nothing else. Whoever leaves an `AsyncStream` cancels it.
 
 References are read and encoded in a pool of threads here, never on the loop. Knows no protocol and no format.
 """
@@ -11,7 +11,6 @@ References are read and encoded in a pool of threads here, never on the loop. Kn
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -41,8 +40,11 @@ class AsyncStream:
     All methods belong to the loop's thread. Iterating raises the error that ended the stream, if one did.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, limit_frames: int = 0) -> None:
+        """`limit_frames`: how many may wait here before generation is held back; 0 leaves the demand alone."""
         self._loop = loop
+        self._limit_frames = limit_frames
+        self._held_back = False
         self._events: deque[StreamEvent] = deque()
         self._arrived = asyncio.Event()
         self._handles: list[StreamHandle] = []
@@ -50,7 +52,8 @@ class AsyncStream:
         self.notes: tuple[str, ...] = ()
         self.frames = 0
         self.samples = 0
-        self.taken_s = time.monotonic()
+        self.waiting_frames = 0
+        """Frames that arrived and were not taken."""
         self.outcome = ""
         """Why it ended: a finish reason's value, or "failed"; "" while it runs."""
         self.error: LegatoError | None = None
@@ -78,11 +81,6 @@ class AsyncStream:
     def over(self) -> bool:
         """True once its last packet or its error has arrived (there may still be packets to take)."""
         return bool(self.outcome)
-
-    @property
-    def waiting_frames(self) -> int:
-        """Frames that arrived and were not taken."""
-        return sum(event.frames for event in self._events if isinstance(event, Packet))
 
     def append_text(self, text: str) -> None:
         """More text, cut anywhere."""
@@ -116,9 +114,11 @@ class AsyncStream:
             self._arrived.clear()
             await self._arrived.wait()
         event = self._events.popleft()
-        self.taken_s = time.monotonic()
-        if consume and isinstance(event, Packet):
-            self.handle.consumed(event.frames)
+        if isinstance(event, Packet):
+            self.waiting_frames -= event.frames
+            if consume:
+                self.handle.consumed(event.frames)
+            self._balance()
         return event
 
     async def __aenter__(self) -> AsyncStream:
@@ -147,7 +147,9 @@ class AsyncStream:
         self._events.append(event)
         self._arrived.set()
         if isinstance(event, Packet):
+            self.waiting_frames += event.frames
             self.frames += event.frames
+            self._balance()
             self.samples += event.sample_count
             if not event.last:
                 return
@@ -156,6 +158,17 @@ class AsyncStream:
             self.outcome, self.error = FinishReason.FAILED.value, event
         for callback in self._ends:
             callback(self)
+
+    def _balance(self) -> None:
+        """Lower the demand when the queue is full, raise it again when half of it is taken."""
+        if not self._limit_frames or self.over or not self._handles:
+            return
+        if not self._held_back and self.waiting_frames > self._limit_frames:
+            self._held_back = True
+            self.handle.set_demand(paced(self._limit_frames))
+        elif self._held_back and self.waiting_frames <= self._limit_frames // 2:
+            self._held_back = False
+            self.handle.set_demand(UNLIMITED)
 
 
 class Bridge:
@@ -186,12 +199,13 @@ class Bridge:
     ) -> AsyncStream:
         """Start a stream: with its whole `text`, or without any, to be fed by `append_text` and `end_text`.
 
-        `ahead_frames`: how far it may run ahead of what is taken; 0 does without a limit. Refusals are raised here;
-        what is wrong with the text comes as the stream's error.
+        `ahead_frames`: a live listener, who says what he took, and never more than so many frames ahead of him;
+        without it the stream runs as fast as it can. Refusals are raised here; what is wrong with the text comes as
+        the stream's error.
         """
-        stream = AsyncStream(asyncio.get_running_loop())
-        limit = self._ahead_frames if ahead_frames is None else ahead_frames
-        demand = paced(max(limit, 2 * max(asked.packet_frames))) if limit else UNLIMITED
+        limit = 0 if ahead_frames else max(self._ahead_frames, 2 * max(asked.packet_frames))
+        stream = AsyncStream(asyncio.get_running_loop(), limit_frames=limit)
+        demand = paced(ahead_frames) if ahead_frames else UNLIMITED
         opening = asyncio.ensure_future(
             self.in_thread(
                 self._tts.open, replace(asked, demand=demand), whole_text=text is not None, deliver=stream.deliver

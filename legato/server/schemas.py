@@ -89,7 +89,7 @@ class SpeechOptions(BaseModel):
 class SpeechBody(SpeechOptions):
     """The body of `POST /v1/audio/speech`."""
 
-    model: str = Field(description="The loaded model's id, or one of OpenAI's names.")
+    model: str = Field(default="", description="The loaded model's id, or one of OpenAI's names.")
     input: str = Field(description="The text to speak.")
     response_format: str = Field(default="mp3", description="mp3, opus, flac, wav or pcm (s16le).")
     stream_format: Literal["audio", "sse"] | None = Field(default=None, description="Bytes of the format, or events.")
@@ -103,6 +103,34 @@ class SpeechForm(SpeechBody):
     """The same as form fields, with `ref_audio` as an uploaded file; numbers and booleans are text there."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=(), strict=False)
+
+
+def body_schema(*, form: bool) -> dict[str, object]:
+    """The JSON schema of a body, without references; in a form the recording may be a file."""
+    schema = SpeechBody.model_json_schema()
+    definitions = schema.pop("$defs", {})
+    properties = schema["properties"]
+    for field in properties.values():
+        options = field.get("anyOf", [])
+        options[:] = [definitions[each["$ref"].rpartition("/")[2]] if "$ref" in each else each for each in options]
+    if form:
+        properties["ref_audio"]["format"] = "binary"
+    return schema
+
+
+class ErrorDetail(BaseModel):
+    """OpenAI's error."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorBody(BaseModel):
+    """What every refusal looks like."""
+
+    error: ErrorDetail
 
 
 def parse_speech(fields: object, *, form: bool) -> SpeechBody:

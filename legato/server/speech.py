@@ -26,7 +26,7 @@ from legato.server.departure import ClientLeftError, RequestTimeoutError, while_
 from legato.server.encoding import SpeechEncoding, chosen_format, chosen_rate, patched
 from legato.server.errors import ApiError, api_error, error_body
 from legato.server.records import RequestRecord, timing_json, usage
-from legato.server.schemas import SpeechBody, parse_speech
+from legato.server.schemas import SpeechBody, body_schema, parse_speech
 from legato.server.speech_request import build, check_text, checked_recording
 from legato.server.state import ServerState, state_of
 
@@ -35,7 +35,6 @@ router = APIRouter()
 
 ROUTE = "/v1/audio/speech"
 _UPLOADS = ("ref_audio", "audio_sample", "file")
-_FORM_SCHEMA = SpeechBody.model_json_schema()
 _AUDIO = {kind.media_type: {"schema": {"type": "string", "format": "binary"}} for kind in AudioFormat}
 
 
@@ -48,8 +47,8 @@ _AUDIO = {kind.media_type: {"schema": {"type": "string", "format": "binary"}} fo
         "requestBody": {
             "required": True,
             "content": {
-                "application/json": {"schema": _FORM_SCHEMA},
-                "multipart/form-data": {"schema": _FORM_SCHEMA},
+                "application/json": {"schema": body_schema(form=False)},
+                "multipart/form-data": {"schema": body_schema(form=True)},
             },
         }
     },
