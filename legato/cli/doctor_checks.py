@@ -137,22 +137,22 @@ def model_findings(model: str, positions: int) -> list[Finding]:
     import torch
 
     from legato.config.checkpoint import read_model_config
-    from legato.models.codec.decoder import CodecDecoder
+    from legato.config.engine import EngineConfig
+    from legato.engine.memory import plan_memory
 
     folder = locate_chosen(model)
     config = read_model_config(folder)
-    stack = config.talker.stack
-    values = stack.num_hidden_layers * 2 * stack.num_key_value_heads * stack.head_dim * positions
-    with torch.device("meta"):
-        history = CodecDecoder(config.codec.decoder).fresh(1).row_bytes
+    limits = EngineConfig(positions=positions)
+    full = plan_memory(config, limits)
+    half = plan_memory(config, limits, talker_dtype=torch.bfloat16)
     weights = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
+    position = f"{full.position_bytes / 1024:g} KiB in float32, {half.position_bytes / 1024:g} KiB in bfloat16"
+    slot = f"{full.kv_slot_bytes / _MIB:.0f} MiB in float32, {half.kv_slot_bytes / _MIB:.0f} MiB in bfloat16"
     return [
         Finding("ok", "model", f"{config.kind} {config.size} in {folder}"),
         Finding("ok", "weights", f"{weights / _MIB:.0f} MiB on disk"),
-        Finding(
-            "ok",
-            "one slot",
-            f"{positions} positions: {4 * values / _MIB:.0f} MiB in float32, {2 * values / _MIB:.0f} MiB in bfloat16",
-        ),
-        Finding("ok", "one stream", f"{history / _MIB:.1f} MiB of codec history in float32"),
+        Finding("ok", "one position", position),
+        Finding("ok", "one slot", f"{positions} positions: {slot}"),
+        Finding("ok", "one stream", f"{full.codec_slot_bytes / _MIB:.1f} MiB of codec history in float32"),
+        Finding("ok", "engine", f"by default {full}"),
     ]

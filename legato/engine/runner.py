@@ -110,6 +110,8 @@ class Runner:
             if sequence.seat.positions == len(sequence.seat.plan.rows):
                 self._work[sequence.id].hidden[:] = [state]
                 complete.append(sequence)
+        if complete and self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()  # so that "prompt computed" is true when it is said
         return complete
 
     def _step(self, sequences: List[Sequence]) -> None:

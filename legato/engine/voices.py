@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from legato.errors import UnsupportedError
+from legato.errors import ReferenceAudioError, UnsupportedError
 from legato.flow import TextToken
 from legato.models.codec.decoder import CodecDecoder
 from legato.models.codec.encoder import CodecEncoder
@@ -38,37 +38,63 @@ class VoiceStore:
         self._speaker = speaker
         self._limit_bytes = limit_bytes
         self._voices: OrderedDict[str, Voice] = OrderedDict()
+        self._encoding: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
         self.encoded = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """What the cached voices take."""
+        with self._lock:
+            return sum(map(_bytes, self._voices.values()))
 
     def voice(self, samples: npt.NDArray[np.float32], transcript: tuple[TextToken, ...]) -> Voice:
         """The voice of a reference: `samples` float32 [N] mono at the codec's rate, and its transcript's tokens.
 
-        Without a transcript the voice is the speaker vector alone. `UnsupportedError` where the checkpoint cannot
-        clone.
+        Computed in the caller's thread, which alone waits for it; others who want the same voice meanwhile wait for the
+        one computation. Without a transcript the voice is the speaker vector alone. `UnsupportedError` where the
+        checkpoint cannot clone, `ReferenceAudioError` where the computation fails.
         """
         key = voice_key(samples, transcript)
         with self._lock:
-            if key not in self._voices:
-                self._voices[key] = self._encode(key, samples, transcript)
-                self.encoded += 1
-            self._voices.move_to_end(key)
-            voice = self._voices[key]
-            while len(self._voices) > 1 and sum(map(_bytes, self._voices.values())) > self._limit_bytes:
-                self._voices.popitem(last=False)
-            return voice
+            if key in self._voices:
+                self._voices.move_to_end(key)
+                return self._voices[key]
+            encoding = self._encoding.setdefault(key, threading.Lock())
+        try:
+            with encoding:
+                with self._lock:
+                    known = [self._voices[key]] if key in self._voices else []
+                voice = known[0] if known else self._encode(key, samples, transcript)
+                with self._lock:
+                    self._keep(voice)
+        finally:
+            with self._lock:
+                self._encoding.pop(key, None)
+        return voice
+
+    def _keep(self, voice: Voice) -> None:
+        """Into the cache, and out with those that were used longest ago; one that is too large alone is not kept."""
+        self._voices[voice.key] = voice
+        self._voices.move_to_end(voice.key)
+        while self._voices and sum(map(_bytes, self._voices.values())) > self._limit_bytes:
+            self._voices.popitem(last=False)
 
     def _encode(self, key: str, samples: npt.NDArray[np.float32], transcript: tuple[TextToken, ...]) -> Voice:
         if self._speaker is None or self._encoder is None:
             raise UnsupportedError(
                 "this checkpoint cannot clone a voice: only Base checkpoints have a speaker encoder", field="clone"
             )
-        with torch.inference_mode():
-            vector = speaker_vector(self._speaker, torch.from_numpy(samples))
-            if not transcript:
-                return Voice(key, vector, torch.empty(0, 0, dtype=torch.long), (), ())
-            codes = self._encoder.encode(torch.from_numpy(samples)[None])[0][0]
-            _, history = self._decoder.forward(self._decoder.fresh(1), codes[None])
+        self.encoded += 1
+        try:
+            with torch.inference_mode():
+                vector = speaker_vector(self._speaker, torch.from_numpy(samples))
+                if not transcript:
+                    return Voice(key, vector, torch.empty(0, 0, dtype=torch.long), (), ())
+                codes = self._encoder.encode(torch.from_numpy(samples)[None])[0][0]
+                _, history = self._decoder.forward(self._decoder.fresh(1), codes[None])
+        except (RuntimeError, MemoryError) as error:  # torch says no memory in either way
+            raise ReferenceAudioError(f"the reference could not be encoded: {error}", field="clone") from error
         return Voice(key, vector, codes, transcript, (history.clone(),))
 
 
