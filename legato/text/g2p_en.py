@@ -20,11 +20,10 @@ from typing import Protocol
 
 from legato.errors import CheckpointError
 from legato.text import phones as ph
+from legato.text.morphology_en import ending_s, from_parts
 from legato.text.words_en import LETTERS, WORDS
 
 _MAX_ACRONYM = 5
-_VOICELESS = frozenset("ptkfθ")
-_SIBILANT = frozenset("szʃʒʧʤ")
 _NO_PHONE = "_"
 _DRAWL = re.compile(r"(.)\1\1+")
 
@@ -61,21 +60,24 @@ class EnglishWords:
         if word.isupper() and self._is_acronym(word):
             return self.spelled(word)
         lower = self._without_drawl(lower)
-        if lower in WORDS:
-            return tuple(WORDS[lower].split())
-        if lower in self._lexicon:
-            return ph.from_ipa(self._lexicon[lower].split())
+        if known := self._known(lower):
+            return known
         base, suffix = _split_possessive(lower)
         if suffix or base != lower:
             cased = word[: len(base)]
             phones = self._part(cased) if base else ()
-            return phones + (_ending_s(phones) if suffix else ())
+            return phones + (ending_s(phones) if suffix else ())
         humps = _humps(word)
         if len(humps) > 1:
             return tuple(phone for hump in humps for phone in self._part(hump))
         if len(lower) <= _MAX_ACRONYM and not set(lower) & set("aeiouy"):
             return self.spelled(lower)
-        return self._guess(lower)
+        return from_parts(lower, self._known) or self._guess(lower)
+
+    def _known(self, word: str) -> tuple[str, ...] | None:
+        if word in WORDS:
+            return tuple(WORDS[word].split())
+        return ph.from_ipa(self._lexicon[word].split()) if word in self._lexicon else None
 
     def _without_drawl(self, word: str) -> str:
         """Letters repeated three times or more twice, or once where that makes a known word (*sooooo*, *helllllo*)."""
@@ -161,14 +163,15 @@ def _features(letters: list[str], i: int) -> dict[str, str | bool | float]:
 
 
 def _with_main_stress(phones: tuple[str, ...]) -> tuple[str, ...]:
-    """The same phones, the first full vowel stressed where none is (the guesser sometimes gives no stress)."""
-    if any(ph.stress_of(phone) == ph.PRIMARY for phone in phones):
-        return phones
+    """The same phones with one main stress: the guesser gives none, or several, of which the last is kept."""
+    stressed = [i for i, phone in enumerate(phones) if ph.stress_of(phone) == ph.PRIMARY]
+    if stressed:
+        lesser = set(stressed[:-1])
+        return tuple(p.replace(ph.PRIMARY, ph.SECONDARY) if i in lesser else p for i, p in enumerate(phones))
     vowels = [i for i, phone in enumerate(phones) if ph.is_vowel(phone)]
     chosen = next((i for i in vowels if phones[i] != "ə"), vowels[0])
     vowel = phones[chosen][-1]
-    stressed = ph.PRIMARY + ("ʌ" if vowel == "ə" else vowel)
-    return (*phones[:chosen], stressed, *phones[chosen + 1 :])
+    return (*phones[:chosen], ph.PRIMARY + ("ʌ" if vowel == "ə" else vowel), *phones[chosen + 1 :])
 
 
 def _split_possessive(word: str) -> tuple[str, bool]:
@@ -177,13 +180,6 @@ def _split_possessive(word: str) -> tuple[str, bool]:
         return word[:-2], True
     stripped = word.strip("'")
     return stripped, False
-
-
-def _ending_s(phones: tuple[str, ...]) -> tuple[str, ...]:
-    last = phones[-1:] or ("",)
-    if last[0] in _SIBILANT:
-        return ("ɪ", "z")
-    return ("s",) if last[0] in _VOICELESS else ("z",)
 
 
 def _humps(word: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 
 import places
@@ -110,7 +111,10 @@ def export(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config_json(), indent=2, ensure_ascii=False) + "\n")
     (folder / "generation_config.json").write_text(json.dumps(SAMPLING, indent=2) + "\n")
     weights = tensors()
-    save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    partial = folder / "model.partial"
+    save_file(weights, str(partial), metadata={"format": "pt"})
+    partial.chmod(0o644)
+    os.replace(partial, folder / "model.safetensors")
     count = sum(tensor.numel() for tensor in weights.values())
     size = (folder / "model.safetensors").stat().st_size
     print(f"{len(weights)} tensors, {count / 1e6:.2f} M parameters, {size / 1e6:.1f} MB in {folder}", flush=True)
@@ -161,7 +165,10 @@ def main() -> None:
     torch.set_num_threads(1)
     if not arguments.check:
         export(arguments.folder)
-    check(arguments.folder)
+    if (arguments.folder / "speech_tokenizer" / "model.safetensors").exists():
+        check(arguments.folder)
+    else:
+        print("not checked: the codec has not been exported yet", flush=True)
 
 
 if __name__ == "__main__":

@@ -98,7 +98,25 @@ class Batch:
         return Batch(**{name: getattr(self, name).to(device) for name in self.__dataclass_fields__})
 
 
-def collate(examples: Sequence[Example]) -> Batch:
+def jittered(tokens: Tensor, chance: float) -> Tensor:
+    """`tokens` [T, 4] with phone boundaries moved a quarter either way by chance; no phone is lost.
+
+    The talker is to bear with lengths that are guessed, as they are at run time.
+    """
+    flat = tokens.reshape(-1).clone()
+    before, here = flat[:-1], flat[1:]
+    boundary = torch.nonzero(before != here)[:, 0] + 1
+    boundary = boundary[(boundary > 1) & (boundary < len(flat) - 1)]
+    draw = torch.rand(len(boundary))
+    source = flat.clone()
+    later = boundary[(draw < chance) & (source[boundary] == source[boundary + 1])]
+    earlier = boundary[(draw > 1 - chance) & (source[boundary - 1] == source[boundary - 2])]
+    flat[later] = source[later - 1]
+    flat[earlier - 1] = source[earlier]
+    return flat.reshape(tokens.shape)
+
+
+def collate(examples: Sequence[Example], jitter: float = 0.0) -> Batch:
     """Row 0 the speaker; then text with pad; row k+1 with bos predicts frame 0; then text with the frame before."""
     k, count = DELAY_FRAMES, len(examples)
     positions = max(len(example.codes) for example in examples) + k + 1
@@ -110,7 +128,7 @@ def collate(examples: Sequence[Example]) -> Batch:
     has_text[:, 1:] = True
     for row, example in enumerate(examples):
         T, codes = len(example.codes), example.codes.long()
-        text[row, 1 : 1 + T] = example.tokens.long()
+        text[row, 1 : 1 + T] = jittered(example.tokens, jitter).long() if jitter else example.tokens.long()
         code[row, 0], code[row, k + 1] = FIRST_SPEAKER + example.speaker, BOS
         code[row, k + 2 : k + 1 + T] = codes[:-1, 0]
         is_frame[row, k + 2 : k + 1 + T] = True
@@ -120,10 +138,40 @@ def collate(examples: Sequence[Example]) -> Batch:
     return Batch(text, has_text, code, is_frame, predicts, frames, valid)
 
 
+def joined(examples: Sequence[Example]) -> Example:
+    """Sentences of one speaker as one long one; of the silence between two, three frames are cut."""
+    last = len(examples) - 1
+    spans = [slice(1 if i else 0, len(e.codes) - (2 if i < last else 0)) for i, e in enumerate(examples)]
+    tokens = torch.cat([example.tokens[span] for example, span in zip(examples, spans, strict=True)])
+    codes = torch.cat([example.codes[span] for example, span in zip(examples, spans, strict=True)])
+    return Example(examples[0].speaker, tokens, codes)
+
+
+def lengthened(order: Sequence[Example]) -> list[Example]:
+    """The same sentences, a third of them joined to long sequences: positions must be seen to be spoken at."""
+    made: list[Example] = []
+    at = 0
+    while at < len(order):
+        wanted = random.choices((1, 2, 3, 5), (70, 14, 10, 6))[0]
+        group = list(order[at : at + wanted])
+        group = [example for example in group if example.speaker == group[0].speaker]
+        made.append(joined(group))
+        at += wanted
+    return made
+
+
+def balanced(examples: Sequence[Example]) -> list[Example]:
+    """Every example once, those of a scarcer speaker up to four times."""
+    by_speaker = [[e for e in examples if e.speaker == speaker] for speaker in range(len(SPEAKERS))]
+    most = max(len(group) for group in by_speaker)
+    return [e for group in by_speaker if group for _ in range(min(4, max(1, round(most / len(group))))) for e in group]
+
+
 def epochs(examples: Sequence[Example], frames_a_batch: int) -> list[list[Example]]:
     """One pass in random order, batches of like lengths with about `frames_a_batch` positions each."""
-    order = list(examples)
+    order = balanced(examples)
     random.shuffle(order)
+    order = lengthened(order)
     batches: list[list[Example]] = []
     for start in range(0, len(order), 512):
         pool = sorted(order[start : start + 512], key=lambda example: len(example.codes))

@@ -21,6 +21,7 @@ from lm_data import PHASES, Batch, Example, collate, epochs, load_examples
 
 CHECKPOINT = places.CACHE / "lm" / "lm.pt"
 AVERAGE_DECAY = 0.998
+BOUNDARY_JITTER = 0.1
 SAVE_SECONDS = 60.0
 LOOK_FOR_SPEECH_SECONDS = 600.0
 
@@ -132,7 +133,7 @@ def train(trainer: Trainer, clock: Clock, phases: list[int], frames_a_batch: int
             hours = sum(len(example.codes) for example in pool) / 45_000 / len(phases)
             print(f"{len(pool)} examples, {hours:.2f} hours at {len(phases)} phases", flush=True)
         for chosen in epochs(pool, frames_a_batch):
-            recent.append(trainer.step(collate(chosen).to(trainer.device), clock.progress()))
+            recent.append(trainer.step(collate(chosen, BOUNDARY_JITTER).to(trainer.device), clock.progress()))
             frames += sum(len(example.codes) for example in chosen)
             if trainer.steps % 100 == 0:
                 means = torch.tensor(recent).mean(0).tolist()

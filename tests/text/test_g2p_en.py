@@ -43,6 +43,26 @@ def test_unknown_words_get_phones_of_the_inventory(word: str) -> None:
     assert set(phones) <= set(ph.INVENTORY)
 
 
+FROM_PARTS = {
+    "dunking": "d ˈʌ ŋ k ɪ ŋ",
+    "blogged": "b l ˈɑ ɡ d",
+    "podcasts": "p ˈɑ d k ˌæ s t s",
+    "unbloggable": "ʌ n b l ˈɑ ɡ ə b ə l",
+    "smartphonebook": "s m ˈɑ ɹ t f ˌO n b ˌʊ k",
+}
+
+
+@pytest.mark.parametrize("word", FROM_PARTS)
+def test_words_of_known_parts(word: str) -> None:
+    assert not english_words().knows(word)
+    assert " ".join(english_words().phones(word)) == FROM_PARTS[word]
+
+
+def test_a_guess_has_one_main_stress() -> None:
+    for word in ("affability", "blorptastic", "zzyzxq", "kubernetes"):
+        assert sum(ph.stress_of(p) == ph.PRIMARY for p in english_words().phones(word)) == 1, word
+
+
 def test_the_same_word_has_the_same_phones_whatever_stands_around() -> None:
     alone = english_words().phones("record")
     front = EnglishPhones(english_words())

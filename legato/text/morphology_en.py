@@ -1,0 +1,123 @@
+"""Words that the lexicon lacks but whose parts it has: inflections, common prefixes and suffixes, compounds.
+
+Pure: a reading is built from the phones of known words, which the caller looks up. Owns nothing. Tried before the
+guesser, which stresses long words badly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from legato.text import phones as ph
+
+Lookup = Callable[[str], "tuple[str, ...] | None"]
+"""Phones of a known word, None for an unknown one."""
+
+_VOICELESS = frozenset("ptkfθʃʧs")
+_SIBILANT = frozenset("szʃʒʧʤ")
+_SUFFIXES: dict[str, tuple[str, ...]] = {
+    "ing": ("ɪ", "ŋ"),
+    "ings": ("ɪ", "ŋ", "z"),
+    "ly": ("l", "i"),
+    "ness": ("n", "ə", "s"),
+    "less": ("l", "ə", "s"),
+    "ful": ("f", "ə", "l"),
+    "er": ("ə", "ɹ"),
+    "ers": ("ə", "ɹ", "z"),
+    "or": ("ə", "ɹ"),
+    "able": ("ə", "b", "ə", "l"),
+    "ment": ("m", "ə", "n", "t"),
+    "ish": ("ɪ", "ʃ"),
+    "ism": ("ˌɪ", "z", "ə", "m"),
+    "ist": ("ɪ", "s", "t"),
+}
+_PREFIXES: dict[str, str] = {
+    "un": "ʌ n",
+    "non": "n ˌɑ n",
+    "re": "ɹ ˌi",
+    "pre": "p ɹ ˌi",
+    "mis": "m ˌɪ s",
+    "dis": "d ˌɪ s",
+    "over": "ˌO v ə ɹ",
+    "under": "ˌʌ n d ə ɹ",
+    "inter": "ˌɪ n t ə ɹ",
+    "super": "s ˌu p ə ɹ",
+    "anti": "ˌæ n t I",
+    "micro": "m ˌI k ɹ O",
+    "multi": "m ˌʌ l t i",
+    "electro": "ɪ l ˌɛ k t ɹ O",
+    "photo": "f ˌO T O",
+    "neuro": "n ˌʊ ɹ O",
+    "hyper": "h ˌI p ə ɹ",
+    "cyber": "s ˌI b ə ɹ",
+    "preter": "p ɹ ˌi t ə ɹ",
+}
+_LEAST_PART = 4
+"""Letters of either part of a compound, and of a word below an affix at least 3."""
+
+
+def from_parts(word: str, known: Lookup) -> tuple[str, ...] | None:
+    """Phones of an unknown lower-case word from known ones, None where it does not come apart."""
+    return _inflected(word, known) or _prefixed(word, known) or _compound(word, known)
+
+
+def ending_s(phones: tuple[str, ...]) -> tuple[str, ...]:
+    """What a plural or possessive s adds."""
+    last = phones[-1:] or ("",)
+    if last[0] in _SIBILANT:
+        return ("ɪ", "z")
+    return ("s",) if last[0] in _VOICELESS else ("z",)
+
+
+def _ending_ed(phones: tuple[str, ...]) -> tuple[str, ...]:
+    if phones[-1] in ("t", "d", "T"):
+        return ("ɪ", "d")
+    return ("t",) if phones[-1] in _VOICELESS else ("d",)
+
+
+def _inflected(word: str, known: Lookup) -> tuple[str, ...] | None:
+    for ending, suffix in (("s", ending_s), ("ed", _ending_ed)):
+        if word.endswith(ending) and not word.endswith("ss"):
+            base = _base(word, ending, known)
+            if base:
+                return base + suffix(base)
+    for ending, phones in _SUFFIXES.items():
+        if word.endswith(ending):
+            base = _base(word, ending, known)
+            if base:
+                return base + phones
+    return None
+
+
+def _base(word: str, ending: str, known: Lookup) -> tuple[str, ...] | None:
+    """The known word below an ending: as it stands, with a mute e, with y for i, with its last letter single."""
+    stem = word[: -len(ending)]
+    if len(stem) < 3:
+        return None
+    forms = [stem, stem + "e"]
+    if stem.endswith("i"):
+        forms.append(stem[:-1] + "y")
+    if stem[-1] == stem[-2]:
+        forms.append(stem[:-1])
+    if ending == "s" and stem.endswith("e"):
+        forms.append(stem[:-1])
+    return next((phones for form in forms if (phones := known(form))), None)
+
+
+def _prefixed(word: str, known: Lookup) -> tuple[str, ...] | None:
+    for prefix, phones in _PREFIXES.items():
+        rest = word[len(prefix) :]
+        if word.startswith(prefix) and len(rest) >= _LEAST_PART:
+            found = known(rest) or _inflected(rest, known)
+            if found:
+                return (*phones.split(), *found)
+    return None
+
+
+def _compound(word: str, known: Lookup) -> tuple[str, ...] | None:
+    """Two known words run together; the second one's main stress becomes a lesser one."""
+    for at in range(len(word) - _LEAST_PART, _LEAST_PART - 1, -1):
+        first, second = known(word[:at]), known(word[at:])
+        if first and second:
+            return first + tuple(phone.replace(ph.PRIMARY, ph.SECONDARY) for phone in second)
+    return None
