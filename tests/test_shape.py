@@ -6,6 +6,7 @@ Reads files as text; needs neither torch nor an installed package. The rules are
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,12 @@ def rule_named(name: str) -> Rule:
     return next(rule for rule in RULES if rule.__name__ == name)
 
 
+@lru_cache(maxsize=1)
+def sources() -> tuple[Source, ...]:
+    """Every Python file of the repository, parsed once."""
+    return tuple(Source.parse(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in tree())
+
+
 def tree() -> list[Path]:
     files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     return sorted(path for path in files if not any(part.startswith(".") for part in path.relative_to(ROOT).parts))
@@ -109,10 +116,7 @@ def tree() -> list[Path]:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_tree_is_clean(rule: Rule) -> None:
-    faults = []
-    for path in tree():
-        source = Source.parse(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
-        faults += [f"{source.path}:{fault}" for fault in rule(source)]
+    faults = [f"{source.path}:{fault}" for source in sources() for fault in rule(source)]
     assert not faults, f"{(rule.__doc__ or '').strip()}\n" + "\n".join(faults)
 
 
@@ -133,7 +137,7 @@ def test_every_rule_has_a_seeded_fault() -> None:
 
 def test_tree_is_seen() -> None:
     """A rule over no files would hold for ever."""
-    layers = {Source.parse(path.relative_to(ROOT).as_posix(), "").layer for path in tree()}
+    layers = {source.layer for source in sources()}
     assert {"units", "errors", "flow", "config", "text", "models", "audio", "engine", "cli"} <= layers
     assert layers - {None} <= set(LAYERS)
 
