@@ -1,1 +1,4 @@
-"""The reference client of the server, for bench, command line and tests. Needs the standard library alone."""
+"""The reference client of the server, for bench, command line and tests.
+
+HTTP needs the standard library alone, WebSockets the package `websockets`.
+"""

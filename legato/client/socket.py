@@ -128,7 +128,11 @@ class SpeechClient:
 
     async def send(self, message: Mapping[str, object]) -> None:
         """Any message."""
-        await self._socket.send(json.dumps(message))
+        await self.raw(json.dumps(message))
+
+    async def raw(self, frame: str | bytes) -> None:
+        """Any frame, even a wrong one."""
+        await self._socket.send(frame)
 
     # --- from the server ----------------------------------------------------------------------------------------------
 

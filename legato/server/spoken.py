@@ -1,0 +1,312 @@
+"""One client's session on the event loop: the pure machine, and the streams that it asked for.
+
+A `Spoken` owns the machine of one connection, a task for each stream under way, and the texts of what may still be
+heard, from connect to disconnect. It carries the machine's actions out on the bridge and hands back, in order, what is
+to be sent; whoever leaves it cancels every stream. Knows no socket and no dialect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from legato.engine.demand import paced
+from legato.engine.resolve import SpeechRequest
+from legato.errors import GenerationError, LegatoError, TextTooLongError
+from legato.flow import SpokenWord
+from legato.server.bridge import AsyncStream
+from legato.server.records import RequestRecord, new_request_id
+from legato.server.state import ServerState
+from legato.session.events import (
+    Acknowledged,
+    CancelStream,
+    Closed,
+    EndFeed,
+    EndText,
+    EngineAction,
+    Failed,
+    FeedText,
+    Finish,
+    Interrupt,
+    Interrupted,
+    Leave,
+    OpenStream,
+    Outgoing,
+    PacketCame,
+    Played,
+    SessionEvent,
+    SetDemand,
+    Stopped,
+    StreamFailed,
+    TakeFrames,
+    TimePassed,
+    UtteranceId,
+    Write,
+)
+from legato.session.heard import Heard, heard
+from legato.session.machine import Session
+from legato.session.playback import PlaybackLimits
+
+log = logging.getLogger("legato.server")
+
+
+@dataclass(slots=True)
+class Speaking:
+    """One utterance's stream: what it was asked, what it was fed, and the stream once the engine has taken it."""
+
+    request: SpeechRequest
+    record: RequestRecord
+    ahead_frames: int
+    whole: bool
+    """All its text was there before it was opened, by the client's own words and not by chance."""
+    text: list[str] = field(default_factory=list)
+    ended: bool = False
+    streams: list[AsyncStream] = field(default_factory=list)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+
+class Spoken:
+    """Use as `async with`. All methods belong to the loop's thread."""
+
+    def __init__(self, state: ServerState, route: str, request: SpeechRequest, limits: PlaybackLimits) -> None:
+        self._state = state
+        self._route = route
+        self._request = request
+        self._session = Session(limits, time.monotonic)
+        self._speaking: dict[UtteranceId, Speaking] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._lingering: set[UtteranceId] = set()
+        """Over and told, but still open for the client, whose text is dropped."""
+        self._whole = False
+
+    # --- from the client ----------------------------------------------------------------------------------------------
+
+    def configure(self, request: SpeechRequest, limits: PlaybackLimits) -> None:
+        """How the utterances that follow are spoken."""
+        self._request = request
+        self._session.limit(limits)
+
+    def write(self, text: str, *, replaces: bool = False) -> UtteranceId:
+        """More text of the open utterance; opens one if none is open."""
+        for utterance in [] if replaces else self._session.open_utterance:
+            self._check_length(sum(map(len, self._speaking[utterance].text)) + len(text))
+        self._check_length(len(text))
+        self._take(Write(text, replaces))
+        return self._session.open_utterance[0]
+
+    def say(self, text: str, *, replaces: bool = False) -> UtteranceId:
+        """A whole utterance. None may be open."""
+        self._whole = True
+        try:
+            utterance = self.write(text, replaces=replaces)
+            self.end_text()
+        finally:
+            self._whole = False
+        return utterance
+
+    def end_text(self) -> None:
+        """The open utterance has all its text."""
+        self._take(EndText())
+
+    def interrupt(self, played: tuple[Acknowledged, ...] = ()) -> None:
+        """Barge-in."""
+        self._take(Interrupt(played))
+
+    def acknowledge(self, utterance: UtteranceId, samples: int) -> None:
+        """The client's device has played so much."""
+        self._take(Acknowledged(utterance, samples))
+
+    def finish(self) -> None:
+        """Nothing more will be written."""
+        self._take(Finish())
+
+    @property
+    def open_utterance(self) -> list[UtteranceId]:
+        """The utterance that takes text: one or none."""
+        return self._session.open_utterance
+
+    @property
+    def silent(self) -> bool:
+        """True when nothing is being heard or made: the client's turn."""
+        return self._session.silent
+
+    # --- to the client ------------------------------------------------------------------------------------------------
+
+    async def outgoing(self) -> AsyncIterator[Outgoing]:
+        """What is to be sent, in order, each when it is due; ends after `Closed`."""
+        while True:
+            self._changed.clear()
+            items = self._session.pull()
+            for item in items:
+                yield item
+                self._forget(item)
+                if isinstance(item, Closed):
+                    return
+            if not items:
+                await self._until(self._session.wake_s())
+                self._take(TimePassed())
+
+    def record(self, utterance: UtteranceId) -> RequestRecord:
+        """The account of an utterance under way."""
+        return self._speaking[utterance].record
+
+    def text(self, utterance: UtteranceId) -> str:
+        """The text of an utterance under way, as far as it was written."""
+        return "".join(self._speaking[utterance].text)
+
+    def words(self, utterance: UtteranceId) -> list[SpokenWord]:
+        """The words of an utterance under way whose times are known."""
+        frame_samples = self._state.tts.model.config.codec.frame_samples
+        return [word for stream in self._speaking[utterance].streams for word in stream.handle.words(frame_samples)]
+
+    def heard(self, report: Interrupted) -> Heard:
+        """How much of an interrupted utterance's text was heard."""
+        return heard(
+            self.text(report.utterance),
+            self.words(report.utterance),
+            played_samples=report.played_samples,
+            made_samples=report.made_samples,
+            made_whole=report.made_whole,
+            calm_frame=self._state.tts.model.config.codec.frame_samples,
+        )
+
+    async def __aenter__(self) -> Spoken:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._take(Leave())
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # --- the machine's actions ----------------------------------------------------------------------------------------
+
+    def _take(self, event: SessionEvent) -> None:
+        for action in self._session.take(event):
+            self._do(action)
+        for utterance in self._lingering - set(self._session.open_utterance):
+            self._lingering.discard(utterance)
+            self._speaking.pop(utterance, None)
+        self._changed.set()
+
+    def _do(self, action: EngineAction) -> None:
+        if isinstance(action, OpenStream):
+            self._open(action)
+            return
+        speaking = self._speaking[action.utterance]
+        match action:
+            case FeedText(text=text):
+                speaking.text.append(text)
+                for stream in [] if speaking.whole else speaking.streams:
+                    stream.append_text(text)
+            case EndFeed():
+                speaking.ended = True
+                for stream in [] if speaking.whole else speaking.streams:
+                    stream.end_text()
+            case SetDemand(ahead_frames=ahead):
+                speaking.ahead_frames = ahead
+                for stream in speaking.streams:
+                    stream.handle.set_demand(paced(max(1, ahead)))
+            case TakeFrames(frames=frames):
+                for stream in speaking.streams:
+                    stream.handle.consumed(frames)
+            case CancelStream():
+                for task in speaking.tasks:
+                    task.cancel()
+
+    def _open(self, action: OpenStream) -> None:
+        record = RequestRecord(id=new_request_id(), route=self._route, sample_rate_hz=self._state.tts.sample_rate_hz)
+        self._state.records.add(record)
+        speaking = Speaking(self._request, record, action.ahead_frames, self._whole)
+        self._speaking[action.utterance] = speaking
+        task = asyncio.ensure_future(self._speak(action.utterance, speaking))
+        speaking.tasks.append(task)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _speak(self, utterance: UtteranceId, speaking: Speaking) -> None:
+        """One stream from its opening to its last packet; leaving it, however, cancels it in the engine."""
+        record = speaking.record
+        self._state.metrics.began(self._route)
+        try:
+            await self._stream(utterance, speaking)
+            record.status = "finished"
+        except LegatoError as error:
+            record.status, record.error_code, record.error_message = "failed", error.code, str(error)
+            self._take(StreamFailed(utterance, error))
+        except Exception:  # boundary: a fault of ours ends this utterance aloud; the connection lives
+            log.exception("%s failed", record.id)
+            record.status, record.error_code = "failed", "internal_error"
+            told = GenerationError("the server failed; its log says more")
+            self._take(StreamFailed(utterance, told))
+        except asyncio.CancelledError:
+            record.status = record.finish_reason = "cancelled"
+            raise
+        finally:
+            self._state.metrics.ended(self._route, record.status, record.finish_reason or record.error_code)
+
+    async def _stream(self, utterance: UtteranceId, speaking: Speaking) -> None:
+        whole = "".join(speaking.text) if speaking.whole else None
+        ahead = max(1, speaking.ahead_frames)
+        async with await self._state.bridge.open(speaking.request, whole, ahead_frames=ahead) as stream:
+            record = speaking.record
+            record.status, record.notes = "speaking", stream.notes
+            record.timings.append(stream.timing)
+            self._catch_up(stream, speaking)
+            while True:
+                event = await stream.next_event(consume=False)
+                if isinstance(event, LegatoError):
+                    raise event
+                record.frames += event.frames
+                record.samples += event.sample_count
+                if event.last and event.finish_reason:
+                    record.finish_reason = event.finish_reason.value
+                self._take(PacketCame(utterance, event))
+                if event.last:
+                    return
+
+    def _catch_up(self, stream: AsyncStream, speaking: Speaking) -> None:
+        """Tell the stream what happened while it was being opened."""
+        speaking.streams.append(stream)
+        stream.handle.set_demand(paced(max(1, speaking.ahead_frames)))
+        if not speaking.whole:
+            stream.append_text("".join(speaking.text))
+            if speaking.ended:
+                stream.end_text()
+
+    # --- the rest -----------------------------------------------------------------------------------------------------
+
+    def _check_length(self, characters: int) -> None:
+        limit = self._state.config.text_characters
+        if characters > limit:
+            raise TextTooLongError(
+                f"the utterance would have {characters} characters, and the limit is {limit}", field="text"
+            )
+
+    async def _until(self, wake_s: float) -> None:
+        """Wait for a change, or for the clock."""
+        try:
+            await asyncio.wait_for(self._changed.wait(), None if math.isinf(wake_s) else wake_s - time.monotonic())
+        except asyncio.TimeoutError:
+            return
+
+    def _forget(self, item: Outgoing) -> None:
+        """What was told to its end is kept no longer."""
+        over: list[UtteranceId] = []
+        if isinstance(item, Stopped):
+            over = [each.utterance for each in item.utterances]
+        elif isinstance(item, Failed | Played):
+            over = [item.utterance]
+        for utterance in over:
+            if utterance in self._session.open_utterance:
+                self._lingering.add(utterance)
+            else:
+                self._speaking.pop(utterance, None)
