@@ -1,13 +1,14 @@
-"""Is the codec's streaming exact on these weights? Windows against one whole decode, and controls that must fail.
+"""The whole codec decoder: windows against one call, streams side by side, and faults at a seam that must be noticed.
 
-The oracle is the same decoder, a fresh history, one window, one row. Owns nothing beyond a call; knows no engine.
+The oracle is the same decoder, a fresh history, one window, one row. Claims run on the loaded weights where they are;
+controls on a float64 copy, where the smallest difference shows. Owns nothing beyond a call; knows no engine.
 """
 
 from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -17,68 +18,53 @@ from legato.models.codec.decoder import CodecDecoder
 from legato.models.codec.quantizer import Codebook
 from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool, join_rows
 from legato.models.layers.conv import CausalConv1d, CausalConvTranspose1d
-from legato.verify.lines import CheckLine
+from legato.verify.compare import Comparison, compare, compare_counts, worst
+from legato.verify.lines import CheckLine, Kind, Where
+from legato.verify.partitions import partitions
+from legato.verify.subject import Subject, dtype_name
+from legato.verify.tolerance import COUNTS, SHARE, Tolerance, of_full_scale, of_half_precision
 
-TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5}
-"""Largest error of full scale. Windows change only the order in which sums are rounded; both keep a wide margin over
-that. Half precision has no fixed tolerance (a rounding early in the decoder grows on its way through it): there,
-windows may differ from the whole by `HALF_PRECISION_FACTOR` times what the dtype itself costs the whole."""
-HALF_PRECISION_FACTOR = 3.0
-
-
-def run_codec_checks(
-    decoder: CodecDecoder, *, frames: int = 310, seed: int = 0, dtypes: Sequence[torch.dtype] = (torch.float32,)
-) -> list[CheckLine]:
-    """All claims about windows, and the controls, on copies of `decoder` on the CPU.
-
-    `frames` is the length of the whole decode; controls of the attention window need more than the window. Claims run
-    in each of `dtypes`; controls run in float64, where the smallest difference shows, on a decode just long enough.
-    """
-    lines: list[CheckLine] = []
-    with torch.inference_mode():
-        for dtype in dtypes:
-            copied = in_dtype(decoder, dtype)
-            codes = random_codes(copied, frames, seed)
-            whole, _ = copied(copied.fresh(1), codes)
-            tolerance = TOLERANCE[dtype] if dtype in TOLERANCE else half_precision_tolerance(copied, codes, whole)
-            lines += partition_lines(copied, codes, whole, tolerance, seed)
-            lines.append(interleaved_line(copied, tolerance, seed))
-            del copied
-        lines += control_lines(in_dtype(decoder, torch.float64), seed)
-    return lines
+GROUP = "codec decoder"
+ONE_STREAM = "one stream"
+POOLED = "slots of a poisoned pool"
 
 
-def in_dtype(decoder: CodecDecoder, dtype: torch.dtype) -> CodecDecoder:
-    """A copy on the CPU that computes in `dtype`; its codebooks stay in float32 at least, as they are when loaded."""
-    copied = copy.deepcopy(decoder).to(device="cpu", dtype=dtype).eval()
-    tables = zip(codebooks(copied), codebooks(decoder), strict=True)
-    for new, old in tables:
-        wide = dtype if dtype == torch.float64 else torch.float32
-        new.table = nn.Parameter(old.table.detach().to(device="cpu", dtype=wide))
-    return copied
+def check_codec(subject: Subject) -> Iterator[CheckLine]:
+    """All claims about whole decodes, then the controls."""
+    decoder, frames = subject.model.decoder, subject.depth.decode_frames
+    codes = subject.codes(frames, salt=2)
+    whole, _ = decoder.forward(decoder.fresh(1), codes)
+    tolerance = codec_tolerance(decoder, codes, whole)
+    where = subject.at_codec(ONE_STREAM)
+    samples = compare_counts(whole.shape[1], frames * decoder.frame_samples, stage="samples")
+    yield CheckLine(
+        GROUP, f"{decoder.frame_samples} samples for each frame", f"{frames} frames", where, samples, COUNTS
+    )
+    cuts = partitions(frames, subject.seed)
+    for name in subject.depth.partitions:
+        sizes = cuts[name]
+        got = decode_in(decoder, decoder.fresh(1), codes, sizes)
+        comparison = compare_samples(got, whole, decoder.frame_samples, tolerance.limit)
+        yield CheckLine(
+            GROUP, "decode in windows = in one call", f"{frames} frames, {name}", where, comparison, tolerance
+        )
+    yield interleaved(subject, tolerance)
+    yield from controls(subject)
 
 
-def codebooks(decoder: CodecDecoder) -> list[Codebook]:
-    """All codebooks, in order."""
-    return [each for each in decoder.modules() if isinstance(each, Codebook)]
+def codec_tolerance(decoder: CodecDecoder, codes: Tensor, whole: Tensor) -> Tolerance:
+    """Full scale is 1. In half precision: by what computing in it costs `whole`, against the weights in float32."""
+    dtype = decoder.pre_conv.conv.weight.dtype
+    if dtype in SHARE:
+        return of_full_scale(dtype)
+    exact = wide_copy(decoder, torch.float32)
+    oracle, _ = exact.forward(exact.fresh(1), codes)
+    return of_half_precision(float((whole - oracle).abs().max()), dtype)
 
 
-def random_codes(decoder: CodecDecoder, frames: int, seed: int, rows: int = 1) -> Tensor:
-    """Codes [rows, frames, Q], uniform over the codebooks."""
-    shape = (rows, frames, decoder.config.num_quantizers)
-    return torch.randint(decoder.config.codebook_size, shape, generator=torch.Generator().manual_seed(seed))
-
-
-def partitions(frames: int, seed: int) -> dict[str, list[int]]:
-    """Window sizes by the name of the partition; each sums to `frames`."""
-    drawn = random.Random(seed)
-    sizes: list[int] = []
-    while sum(sizes) < frames:
-        sizes.append(min(drawn.choice((1, 2, 3, 7, 16, 40, 90)), frames - sum(sizes)))
-    named = {
-        f"windows of {size}": [size] * (frames // size) + [frames % size] * (frames % size > 0) for size in (1, 4, 25)
-    }
-    return {**named, "random windows": sizes, "two windows": [frames - frames // 3, frames // 3]}
+def compare_samples(got: Tensor, oracle: Tensor, frame_samples: int, limit: float) -> Comparison:
+    """Samples [B, N]."""
+    return compare(got, oracle, ("row", "sample"), stage="samples", limit=limit, frame_samples=frame_samples)
 
 
 def decode_in(decoder: CodecDecoder, history: CodecHistory, codes: Tensor, sizes: Sequence[int]) -> Tensor:
@@ -86,118 +72,94 @@ def decode_in(decoder: CodecDecoder, history: CodecHistory, codes: Tensor, sizes
     parts: list[Tensor] = []
     start = 0
     for size in sizes:
-        samples, history = decoder(history, codes[:, start : start + size])
+        samples, history = decoder.forward(history, codes[:, start : start + size])
         parts.append(samples)
         start += size
     return torch.cat(parts, dim=1)
 
 
-def largest_error(samples: Tensor, oracle: Tensor) -> float:
-    """Largest absolute difference; infinite where lengths differ or a sample is not finite."""
-    if samples.shape != oracle.shape or not bool(samples.isfinite().all()):
-        return float("inf")
-    return float((samples.double() - oracle.double()).abs().max())
-
-
-def half_precision_tolerance(decoder: CodecDecoder, codes: Tensor, whole: Tensor) -> float:
-    """What computing in the decoder's dtype costs `whole`, against the same weights in float32, times the factor."""
-    exact = copy.deepcopy(decoder).float()
-    return HALF_PRECISION_FACTOR * largest_error(whole, exact(exact.fresh(1), codes)[0])
-
-
-def partition_lines(
-    decoder: CodecDecoder, codes: Tensor, whole: Tensor, tolerance: float, seed: int
-) -> list[CheckLine]:
-    """Every partition equals the whole, at exactly `frame_samples` a frame."""
-    dtype = decoder.pre_conv.conv.weight.dtype
-    frames = codes.shape[1]
-    lengths_agree = whole.shape[1] == frames * decoder.frame_samples
-    lines = [_line("samples a frame", f"{frames} frames", dtype, 0.0 if lengths_agree else float("inf"), tolerance)]
-    for name, sizes in partitions(frames, seed).items():
-        error = largest_error(decode_in(decoder, decoder.fresh(1), codes, sizes), whole)
-        lines.append(_line("streamed = whole", f"{frames} frames, {name}", dtype, error, tolerance))
-    return lines
-
-
-def interleaved_line(decoder: CodecDecoder, tolerance: float, seed: int) -> CheckLine:
+def interleaved(subject: Subject, tolerance: Tolerance) -> CheckLine:
     """Three streams that start, rest and end at different times in a poisoned pool: each as if it were alone."""
-    dtype = decoder.pre_conv.conv.weight.dtype
-    lengths = (9, 5, 12)
-    codes = random_codes(decoder, max(lengths), seed + 1, rows=len(lengths))
+    decoder, lengths = subject.model.decoder, (9, 5, 12)
+    codes = subject.codes(max(lengths), salt=3, rows=len(lengths))
+    joined = decode_interleaved(decoder, codes, lengths, subject.seed)
+    found = []
+    for row, length in enumerate(lengths):
+        alone, _ = decoder.forward(decoder.fresh(1), codes[row : row + 1, :length])
+        found.append(compare_samples(joined[row], alone, decoder.frame_samples, tolerance.limit))
+    where = subject.at_codec(POOLED, batch=len(lengths))
+    return CheckLine(GROUP, "streams interleaved = each alone", "3 streams in 5 slots", where, worst(found), tolerance)
+
+
+def decode_interleaved(decoder: CodecDecoder, codes: Tensor, lengths: Sequence[int], seed: int) -> list[Tensor]:
+    """Samples [1, N] of each row, decoded in random turns of 0 to 3 frames by random companies of rows."""
     pool = CodecStatePool(decoder.fresh(len(lengths) + 2))
-    slots = (3, 0, 4)
-    pool.reset(CodecRows.of(slots))
+    slots = [3, 0, 4]
+    pool.reset(CodecRows.of(slots, codes.device))
     drawn = random.Random(seed)
     at = [0] * len(lengths)
     parts: list[list[Tensor]] = [[] for _ in lengths]
     while any(done < length for done, length in zip(at, lengths, strict=True)):
-        turn = [
-            row
-            for row in drawn.sample(range(len(lengths)), len(lengths))
-            if at[row] < lengths[row] and drawn.random() < 0.7
-        ]
+        order = drawn.sample(range(len(lengths)), len(lengths))
+        turn = [row for row in order if at[row] < lengths[row] and drawn.random() < 0.7]
         if not turn:
             continue
         takes = [min(drawn.randint(0, 3), lengths[row] - at[row]) for row in turn]
-        window = torch.zeros(len(turn), 4, codes.shape[2], dtype=torch.int64)
+        window = codes.new_zeros(len(turn), 4, codes.shape[2])
         for place, (row, take) in enumerate(zip(turn, takes, strict=True)):
             window[place, :take] = codes[row, at[row] : at[row] + take]
-        rows = CodecRows.of([slots[row] for row in turn])
-        samples, history = decoder(pool.gather(rows), window, torch.tensor(takes))
+        rows = CodecRows.of([slots[row] for row in turn], codes.device)
+        samples, history = decoder.forward(pool.gather(rows), window, torch.tensor(takes, device=codes.device))
         pool.scatter(rows, history)
         for place, (row, take) in enumerate(zip(turn, takes, strict=True)):
             parts[row].append(samples[place : place + 1, : take * decoder.frame_samples])
             at[row] += take
-    errors = []
-    for row, length in enumerate(lengths):
-        alone, _ = decoder(decoder.fresh(1), codes[row : row + 1, :length])
-        errors.append(largest_error(torch.cat(parts[row], dim=1), alone))
-    return _line("streams interleaved = alone", "3 streams, 5 slots", dtype, max(errors), tolerance)
+    return [torch.cat(each, dim=1) for each in parts]
 
 
-def control_lines(decoder: CodecDecoder, seed: int) -> list[CheckLine]:
-    """The check of two joined windows, each time with one fault put in at the seam. `decoder` is float64."""
-    window = decoder.config.attention_window
-    first, second = window + 3, 4
-    codes = random_codes(decoder, first + second, seed + 2, rows=2)
-    whole, _ = decoder(decoder.fresh(2), codes)
-    before, at_seam = decoder(decoder.fresh(2), codes[:, :first])
+# --- controls --------------------------------------------------------------------------------------------------------
 
-    def error(history: CodecHistory) -> float:
-        after, _ = decoder(history, codes[:, first:])
-        return largest_error(torch.cat((before, after), dim=1)[:1], whole[:1])
 
+def controls(subject: Subject) -> Iterator[CheckLine]:
+    """Two joined windows without a fault, which must equal the whole, and with one fault each, which must not."""
+    decoder = wide_copy(subject.model.decoder, torch.float64)
+    tolerance = of_full_scale(torch.float64)
+    first, second = decoder.config.attention_window + 3, 4
+    codes = subject.codes(first + second, salt=4, rows=2)
+    whole, _ = decoder.forward(decoder.fresh(1), codes[:1])
+    before, at_seam = decoder.forward(decoder.fresh(2), codes[:, :first])
+    setting, where = f"{first} + {second} frames", Where(str(subject.device), dtype_name(torch.float64), 2, ONE_STREAM)
+
+    def line(name: str, samples: Tensor, kind: Kind) -> CheckLine:
+        comparison = compare_samples(samples[:1], whole, decoder.frame_samples, tolerance.limit)
+        return CheckLine(GROUP, name, setting, where, comparison, tolerance, kind)
+
+    def joined(history: CodecHistory, shift: int = 0) -> Tensor:
+        after = (codes[:, first:] + shift) % decoder.config.codebook_size
+        return torch.cat((before, decoder.forward(history, after)[0]), dim=1)
+
+    yield line("seam without a fault", joined(at_seam), Kind.CLAIM)
+    for name, history in faults(decoder, at_seam).items():
+        yield line(name, joined(history), Kind.CONTROL)
+    yield line("other codes", joined(at_seam, shift=decoder.config.codebook_size // 2), Kind.CONTROL)
+    yield line("attention window one frame short", shorter_window(decoder, codes[:1]), Kind.CONTROL)
+
+
+def faults(decoder: CodecDecoder, at_seam: CodecHistory) -> dict[str, CodecHistory]:
+    """What could go wrong with a history between two windows, each put in."""
     pool = CodecStatePool(decoder.fresh(2))
-    unleased = join_rows([pool.snapshot(CodecRows.of([1])), at_seam.select([1])])
-    other = decoder.config.codebook_size // 2
-    others, _ = decoder(decoder.fresh(2), (codes + other) % decoder.config.codebook_size)
-    faults = {
-        "convolution history dropped": error(_without(decoder, at_seam, CausalConv1d)),
-        "overlap dropped": error(_without(decoder, at_seam, CausalConvTranspose1d)),
-        "attention window one short": largest_error(shorter_window(decoder, codes[:1]), whole[:1]),
-        "attention history dropped": error(replace(at_seam, positions=torch.zeros_like(at_seam.positions))),
-        "position off by one": error(replace(at_seam, positions=at_seam.positions + 1)),
-        "history of another row": error(at_seam.select([1, 0])),
-        "slot without a lease": error(unleased),
-        "other codes": largest_error(others[:1], whole[:1]),
+    poisoned = pool.snapshot(CodecRows.of([1], at_seam.positions.device))
+    return {
+        "convolution history dropped": without(decoder, at_seam, CausalConv1d),
+        "overlap dropped": without(decoder, at_seam, CausalConvTranspose1d),
+        "attention history dropped": replace(at_seam, positions=torch.zeros_like(at_seam.positions)),
+        "position off by one": replace(at_seam, positions=at_seam.positions + 1),
+        "history of another row": at_seam.select([1, 0]),
+        "slot without a lease": join_rows([poisoned, at_seam.select([1])]),
     }
-    setting, exact = f"{first} + {second} frames", torch.float64
-    sound = _line("seam without a fault", setting, exact, error(at_seam), TOLERANCE[exact])
-    caught = [_line(name, setting, exact, value, TOLERANCE[exact], control=True) for name, value in faults.items()]
-    return [sound, *caught]
 
 
-def shorter_window(decoder: CodecDecoder, codes: Tensor) -> Tensor:
-    """The whole decode by a decoder of the same weights whose attention sees one frame less."""
-    config = replace(decoder.config, attention_window=decoder.config.attention_window - 1)
-    with torch.device("meta"):
-        short = CodecDecoder(config)
-    short.load_state_dict(decoder.state_dict(), assign=True)
-    samples: Tensor = short(short.fresh(codes.shape[0]), codes)[0]
-    return samples
-
-
-def _without(
+def without(
     decoder: CodecDecoder, history: CodecHistory, kind: type[CausalConv1d] | type[CausalConvTranspose1d]
 ) -> CodecHistory:
     """`history` with what layers of one kind had kept set to zero."""
@@ -210,7 +172,24 @@ def _without(
     return replace(history, convs=convs)
 
 
-def _line(
-    claim: str, setting: str, dtype: torch.dtype, error: float, tolerance: float, *, control: bool = False
-) -> CheckLine:
-    return CheckLine(claim, setting, str(dtype).removeprefix("torch."), error, tolerance, control)
+def shorter_window(decoder: CodecDecoder, codes: Tensor) -> Tensor:
+    """The whole decode by a decoder of the same weights whose attention sees one frame less."""
+    config = replace(decoder.config, attention_window=decoder.config.attention_window - 1)
+    with torch.device("meta"):
+        short = CodecDecoder(config)
+    short.load_state_dict(decoder.state_dict(), assign=True)
+    return short.forward(short.fresh(codes.shape[0]), codes)[0]
+
+
+def wide_copy(decoder: CodecDecoder, dtype: torch.dtype) -> CodecDecoder:
+    """A copy that computes in `dtype`; its codebooks keep their own values, as they are when loaded."""
+    copied = copy.deepcopy(decoder).to(dtype=dtype)
+    for new, old in zip(codebooks(copied), codebooks(decoder), strict=True):
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        new.table = nn.Parameter(old.table.detach().to(wide), requires_grad=False)
+    return copied
+
+
+def codebooks(decoder: CodecDecoder) -> list[Codebook]:
+    """All codebooks, in order."""
+    return [each for each in decoder.modules() if isinstance(each, Codebook)]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from legato.cli import doctor_checks, models
 from legato.cli.doctor_checks import Finding
 from legato.cli.main import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, main
 from legato.models.locate import OFFICIAL_MODELS
-from legato.verify.lines import CheckLine
+from legato.verify.compare import Comparison
+from legato.verify.lines import CheckLine, Kind, Where
+from legato.verify.run import GROUPS, Report
+from legato.verify.tolerance import Tolerance
 from tests.conftest import TinyCheckpoint
 
 Capture = pytest.CaptureFixture[str]
@@ -67,30 +70,50 @@ def test_synth_writes_a_checkpoint_and_refuses_a_folder_in_use(tmp_path: Path, c
     assert main(["synth", "--like", "giant", str(tmp_path / "other")]) == EXIT_REFUSED
 
 
-def test_verify_prints_errors_beside_tolerances_and_fails_with_its_checks(
+def test_verify_runs_on_a_checkpoint_and_writes_its_reports(
+    tiny_checkpoint: TinyCheckpoint, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two groups of the real run; all of them are tested with `legato.verify`."""
+    for group in set(GROUPS) - {"worked convolution example", "cloned voice"}:
+        monkeypatch.delitem(GROUPS, group)
+    monkeypatch.setattr("legato.cli.verify.set_threads", lambda _threads: 1)
+    folder, as_json, page = tiny_checkpoint("tiny-embedded"), tmp_path / "report.json", tmp_path / "report.html"
+    outputs = ["--json", str(as_json), "--html", str(page)]
+    assert main(["verify", str(folder), "--quick", "--seed", "3", *outputs]) == EXIT_OK
+    told = capsys.readouterr()
+    assert "PASSED: 6 of 6 claims hold; 4 of 4 controls caught; 1 not applicable" in told.out
+    assert "verify: worked convolution example (1 of 2)" in told.err
+    assert "0.0e+00" in told.out
+    found = json.loads(as_json.read_text())
+    assert found["passed"] is True
+    assert found["facts"]["model"] == str(folder)
+    assert (found["facts"]["depth"], found["facts"]["seed"]) == ("quick", "3")
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_verify_fails_with_its_checks(
     tiny_checkpoint: TinyCheckpoint, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The checks themselves are tested with `legato.verify`; here, what becomes of their results."""
-    holds = CheckLine("streamed = whole", "windows of 1", "float32", error=1e-6, tolerance=2e-5)
-    fails = CheckLine("streamed = whole", "windows of 4", "float32", error=1.0, tolerance=2e-5)
-    results = [holds]
-    asked: list[object] = []
-
-    def checked(_decoder: object, **how: object) -> list[CheckLine]:
-        asked.append((how["frames"], how["seed"], how["dtypes"]))
-        return results
-
-    monkeypatch.setattr("legato.verify.codec.run_codec_checks", checked)
+    where = Where("cpu", "float32", 1, "one stream")
+    limit = Tolerance(2e-5, "rounding")
+    holds, caught, breaks = (
+        CheckLine("codec", "a claim", "here", where, Comparison(error, error, 1), limit, kind)
+        for error, kind in ((1e-6, Kind.CLAIM), (1.0, Kind.CONTROL), (1.0, Kind.CLAIM))
+    )
+    results = [holds, caught]
+    monkeypatch.setattr("legato.verify.run.verify_model", lambda _model, **_how: Report((), tuple(results)))
     monkeypatch.setattr("legato.cli.verify.set_threads", lambda _threads: 1)
-    arguments = ["verify", "-m", str(tiny_checkpoint("tiny-custom-voice")), "--frames", "30", "--threads", "1"]
-    assert main([*arguments, "--dtype", "float64", "--seed", "3"]) == EXIT_OK
-    told = capsys.readouterr().out
-    assert "1.00e-06" in told
-    assert "2.0e-05" in told
-    assert asked == [(30, 3, [torch.float64])]
-    results.append(fails)
+    arguments = ["verify", "-m", str(tiny_checkpoint("tiny-embedded"))]
+    assert main(arguments) == EXIT_OK
+    results.append(breaks)
     assert main(arguments) == EXIT_FAILED
-    assert "1 of 2 checks passed" in capsys.readouterr().out
+    assert "FAILED: 1 of 2 claims hold; 1 of 1 controls caught" in capsys.readouterr().out
+    results[:] = [holds, replace(caught, comparison=Comparison(0.0, 0.0, 1))]
+    assert main(arguments) == EXIT_FAILED
+    results[:] = [holds]
+    assert main(arguments) == EXIT_FAILED
+    assert main([*arguments, "--json", "/no/such/folder/report.json"]) == EXIT_REFUSED
+    assert main([*arguments, "--device", "cuda:99"]) == EXIT_REFUSED
 
 
 def test_doctor_tells_what_is_there_and_what_a_model_needs(tiny_checkpoint: TinyCheckpoint, capsys: Capture) -> None:
