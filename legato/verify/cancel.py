@@ -13,12 +13,12 @@ from legato.engine.engine import Engine
 from legato.engine.sequence import SequenceState
 from legato.engine.stream import StreamEvent
 from legato.flow import TextLayout
-from legato.verify.company import TEXTS, Ask, compare_outcomes
+from legato.verify.company import TEXTS, Ask, alike, compare_outcomes
 from legato.verify.compare import Comparison, compare_counts, failure, named, worst
 from legato.verify.lines import CheckLine, Kind
 from legato.verify.rig import Client, Outcome, Rig
 from legato.verify.subject import Subject
-from legato.verify.tolerance import COUNTS, SAME_BITS
+from legato.verify.tolerance import COUNTS
 
 GROUP = "cancel"
 LOOP = "loop, turn by turn"
@@ -50,6 +50,7 @@ def check_cancel(subject: Subject) -> Iterator[CheckLine]:
     """Every moment, the neighbour, the thread, and the control of each."""
     neighbour = Ask(subject.request(300), TEXTS[1])
     alone = solo_in_slices(subject, neighbour)
+    tolerance = alike(subject, alone)
     where = subject.at_engine(LOOP, batch=2)
     for moment in MOMENTS:
         rig, victim, beside = start(subject, moment, neighbour)
@@ -57,9 +58,8 @@ def check_cancel(subject: Subject) -> Iterator[CheckLine]:
         yield CheckLine(GROUP, "nothing is computed after a cancel", moment.name, where, stopped, COUNTS)
         free = compare_counts(int(rig.balanced), 1, stage="all slots are free (1: yes)")
         yield CheckLine(GROUP, "all slots come back", moment.name, where, free, COUNTS)
-        if subject.device.type == "cpu":
-            same = compare_outcomes(subject, [rig.outcome(beside)], [alone], SAME_BITS.limit)
-            yield CheckLine(GROUP, "the neighbour does not notice", moment.name, where, same, SAME_BITS)
+        same = compare_outcomes(subject, [rig.outcome(beside)], [alone], tolerance.limit)
+        yield CheckLine(GROUP, "the neighbour does not notice", moment.name, where, same, tolerance)
     for moment in MOMENTS[1:3]:
         rig, victim, _ = start(subject, moment, neighbour)
         victim.stream.sink = _nobody

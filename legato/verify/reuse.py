@@ -13,11 +13,10 @@ from legato.engine.sequence import Sequence as TalkerSequence
 from legato.engine.stream import StreamRequest
 from legato.flow import StreamId
 from legato.models.codec.state import CodecHistory, CodecStatePool
-from legato.verify.company import TEXTS, Ask, compare_outcomes
+from legato.verify.company import TEXTS, Ask, alike, compare_outcomes
 from legato.verify.lines import CheckLine, Kind
 from legato.verify.rig import SOUND, CountingRunner, Outcome, Parts, Rig
 from legato.verify.subject import Subject
-from legato.verify.tolerance import SAME_BITS
 
 GROUP = "slot reuse after cancel"
 ROUNDS = 3
@@ -31,18 +30,19 @@ def check_reuse(subject: Subject) -> Iterator[CheckLine]:
         path = "deterministic mode" if deterministic else "default mode"
         where = subject.at_engine(f"{path}, one slot", batch=1)
         fresh = after_cancels(subject, ask, 0, deterministic)
+        tolerance = alike(subject, fresh)
         found = compare_outcomes(
-            subject, [after_cancels(subject, ask, ROUNDS, deterministic)], [fresh], SAME_BITS.limit
+            subject, [after_cancels(subject, ask, ROUNDS, deterministic)], [fresh], tolerance.limit
         )
-        yield CheckLine(GROUP, "used slot = fresh slot", setting, where, found, SAME_BITS)
+        yield CheckLine(GROUP, "used slot = fresh slot", setting, where, found, tolerance)
     faults = {
         "codec history of the cancelled stream kept": Parts(codec_pool=KeepingCodecPool),
         "positions counted on from the cancelled stream": Parts(runner=LateRunner),
     }
     for name, parts in faults.items():
         broken = after_cancels(subject, ask, ROUNDS, True, parts)
-        found = compare_outcomes(subject, [broken], [fresh], SAME_BITS.limit)
-        yield CheckLine(GROUP, name, setting, where, found, SAME_BITS, Kind.CONTROL)
+        found = compare_outcomes(subject, [broken], [fresh], tolerance.limit)
+        yield CheckLine(GROUP, name, setting, where, found, tolerance, Kind.CONTROL)
 
 
 def after_cancels(subject: Subject, ask: Ask, rounds: int, deterministic: bool, parts: Parts = SOUND) -> Outcome:

@@ -17,7 +17,7 @@ from legato.verify import cancel, codec, codec_layers, company, convolution, pre
 from legato.verify.compare import failure
 from legato.verify.lines import CheckLine, Tally, Where, tally
 from legato.verify.subject import FULL, Depth, Subject, dtype_name
-from legato.verify.tolerance import SAME_BITS
+from legato.verify.tolerance import NO_FAILURE
 
 Check = Callable[[Subject], Iterable[CheckLine]]
 
@@ -90,7 +90,7 @@ def run_group(group: str, check: Check, subject: Subject) -> Iterator[CheckLine]
     except Exception as error:  # boundary: a broken check is a failed line, and the other groups still run
         broken = failure(f"{type(error).__name__}: {error}")
         where = Where(str(subject.device), dtype_name(subject.talker_dtype), 1, "")
-        yield CheckLine(group, "the checks of this group run to their end", "", where, broken, SAME_BITS)
+        yield CheckLine(group, "the checks of this group run to their end", "", where, broken, NO_FAILURE)
 
 
 def facts_of(subject: Subject, name: str) -> tuple[tuple[str, str], ...]:

@@ -15,12 +15,12 @@ import torch
 from legato.engine.frontend import FrontEnd
 from legato.flow import TextLayout, TextToken, TextTrack, WordSpan
 from legato.text.segment import SegmentRule
-from legato.verify.company import compare_outcomes
+from legato.verify.company import alike, compare_outcomes
 from legato.verify.compare import Comparison, compare, equal_or_not, worst
 from legato.verify.lines import CheckLine, Kind, Where
 from legato.verify.rig import SOUND, Outcome, Parts, Rig
 from legato.verify.subject import Subject
-from legato.verify.tolerance import SAME_BITS, TOKENS
+from legato.verify.tolerance import TOKENS
 
 GROUP = "text in pieces"
 TEXTS = (
@@ -48,10 +48,11 @@ def check_streamed(subject: Subject) -> Iterator[CheckLine]:
     yield CheckLine(GROUP, "each piece read by itself", "letter by letter", host, worst(naive), TOKENS, Kind.CONTROL)
     where = subject.at_engine("deterministic mode, streaming layout", batch=1)
     at_once = speak(subject, [SPOKEN], 0)
+    tolerance = alike(subject, at_once)
 
     def line(claim: str, setting: str, got: Outcome, kind: Kind = Kind.CLAIM) -> CheckLine:
-        same = compare_outcomes(subject, [got], [at_once], SAME_BITS.limit)
-        return CheckLine(GROUP, claim, setting, where, same, SAME_BITS, kind)
+        same = compare_outcomes(subject, [got], [at_once], tolerance.limit)
+        return CheckLine(GROUP, claim, setting, where, same, tolerance, kind)
 
     for name, turns in PAUSES.items():
         yield line("codes and samples of pieces = at once", name, speak(subject, list(SPOKEN), turns))

@@ -26,6 +26,7 @@ class Tolerance:
 
 SAME_BITS = Tolerance(0.0, "the same arithmetic on the same shapes: the same bits")
 INTEGERS = Tolerance(0.0, "whole numbers in float32: nothing is rounded")
+NO_FAILURE = Tolerance(0.0, "a check that breaks has failed")
 COUNTS = Tolerance(0.0, "counts")
 TOKENS = Tolerance(0.0, "text tokens are equal or not")
 CODES = Tolerance(0.0, "codes are equal or not; seed and noise are fixed")
