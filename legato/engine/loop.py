@@ -41,22 +41,25 @@ class Loop:
         self._roster = roster
         self._emission = Emission(machinery, roster)
         self._turns = 0
-        self._turn_s = 0.0
+        self._began_s = 0.0
+        self._busy = False
         self._seen: dict[SequenceId, _Row] = {}
 
     def turn(self, commands: Iterable[Command]) -> bool:
         """Do one turn; False when nothing was there to do, so that the caller may wait for a command."""
-        began_s = self._m.clock()
+        now_s = self._m.clock()
+        turn_s = now_s - self._began_s if self._busy else 0.0
+        self._began_s = now_s
         self._take(commands)
         reading = self._read()
         plan = self._plan()
         self._run(plan)
         late = self._take(self._m.more())  # a cancel that came meanwhile spares the decode
-        decoded = self._emission.decode(self._turn_s)
+        decoded = self._emission.decode(turn_s)
         self._retire()
         self._turns += 1
-        self._turn_s = self._m.clock() - began_s
-        return reading or late or decoded or not plan.idle
+        self._busy = reading or late or decoded or not plan.idle
+        return self._busy
 
     # --- take ---------------------------------------------------------------------------------------------------------
 

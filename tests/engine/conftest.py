@@ -1,14 +1,18 @@
-"""One thread for the tiny models of these tests: on matrices of 32 columns a second one only waits for the first.
+"""Fixtures for the engine's tests: one thread for arithmetic, and engines that must leave nothing behind.
 
-Without this the tests cost several times their work in spinning threads. It knows no test.
+On matrices of 32 columns a second thread only waits for the first: with it the tests cost several times their work.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 import torch
+
+from legato.engine.engine import Engine
+from tests.engine.clients import MakeEngine, tiny_engine
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -18,3 +22,22 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def make_engine() -> Iterator[MakeEngine]:
+    """Makes engines; all must have given everything back and left no thread when the test is over."""
+    engines: list[Engine] = []
+
+    def make(**options: bool) -> Engine:
+        engines.append(tiny_engine(**options))
+        return engines[-1]
+
+    yield make
+    for engine in engines:
+        engine.close()
+        assert engine.kv_pool.balanced
+        assert engine.codec_pool.balanced
+        assert engine.runner.seated == 0
+        assert engine.stats().streams_open == 0
+    assert not [thread for thread in threading.enumerate() if thread.name == "legato-engine"]

@@ -1,0 +1,91 @@
+"""Sums over streams, without an engine: histograms, outcomes, what is counted for whom."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from legato.engine.histogram import ROWS, SECONDS, Histogram
+from legato.engine.stats import STAGES, EngineSnapshot, EngineStats, Mark, Part, PoolUse, StreamTiming
+
+
+def snapshot(stats: EngineStats) -> EngineSnapshot:
+    return stats.snapshot(streams_open=1, talker_slots=PoolUse(3, 2), codec_slots=PoolUse(2, 1))
+
+
+def spoken(*packet_s: float, audio_s: float = 0.1) -> StreamTiming:
+    """A stream whose marks are a second apart, and whose packets came at these times."""
+    timing = StreamTiming()
+    for number, mark in enumerate(list(Mark)[:-2]):
+        timing.mark(mark, float(number))
+    for now_s in packet_s:
+        timing.packet(now_s, audio_s)
+    return timing
+
+
+@given(st.lists(st.floats(0.0, 100.0), max_size=30))
+def test_a_histogram_counts_each_value_once_under_its_bound(values: list[float]) -> None:
+    histogram = Histogram(SECONDS)
+    for value in values:
+        histogram.observe(value)
+    got = histogram.value()
+    assert got.count == len(values)
+    assert got.total == pytest.approx(sum(values))
+    for number, bound in enumerate(got.bounds):
+        assert sum(got.counts[: number + 1]) == sum(value <= bound for value in values)
+    if values:
+        assert got.at_most(1.0) >= max(values) or got.at_most(1.0) == float("inf")
+
+
+def test_a_stream_is_counted_by_its_stages_packets_and_end() -> None:
+    stats = EngineStats()
+    stats.stream_over(spoken(7.0, 7.05, 7.5), "eos", "", live=True, paced=False)
+    got = snapshot(stats)
+    assert got.outcomes == {"eos": 1}
+    assert got.errors == {}
+    assert {name: value.mean for name, value in got.stages_s.items()} == {name: 1.0 for name, _, _ in STAGES}
+    assert got.first_packet_s.mean == 7.0
+    assert got.packet_gap_s.count == 2
+    assert got.underruns == 1
+    assert got.underrun_s == pytest.approx(0.3)
+    assert got.real_time_factor.mean == pytest.approx((7.5 - 2.0) / 0.3)
+    assert got.audio_s == pytest.approx(0.3)
+    assert got.talker_slots.free == 2
+
+
+def test_gaps_count_for_live_listeners_and_factors_for_those_that_are_not_held_back() -> None:
+    stats = EngineStats()
+    stats.stream_over(spoken(7.0, 9.0), "eos", "", live=False, paced=False)
+    stats.stream_over(spoken(7.0, 9.0), "eos", "", live=True, paced=True)
+    got = snapshot(stats)
+    assert got.first_packet_s.count == 2
+    assert got.packet_gap_s.count == got.underruns == 1
+    assert got.real_time_factor.count == 0
+
+
+def test_failures_are_counted_by_their_code_and_need_no_packet() -> None:
+    stats = EngineStats()
+    stats.stream_over(StreamTiming(), "failed", "too_long", live=True, paced=False)
+    got = snapshot(stats)
+    assert (got.outcomes, got.errors) == ({"failed": 1}, {"too_long": 1})
+    assert got.first_packet_s.count == 0
+
+
+def test_rows_and_seconds_of_a_part_are_counted_when_it_had_rows() -> None:
+    stats = EngineStats()
+    stats.computed(Part.CODEC, 3, 0.25)
+    stats.computed(Part.CODEC, 0, 99.0)
+    got = snapshot(stats)
+    assert got.rows["codec"].total == 3
+    assert got.rows["codec"].bounds == ROWS
+    assert (got.busy_s["codec"].count, got.busy_s["codec"].total) == (1, 0.25)
+
+
+def test_a_value_read_earlier_does_not_change() -> None:
+    stats = EngineStats()
+    before = snapshot(stats)
+    stats.stream_over(spoken(7.0), "eos", "", live=True, paced=False)
+    stats.frames_made(4)
+    assert before.outcomes == {}
+    assert before.frames == before.first_packet_s.count == 0
