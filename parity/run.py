@@ -117,6 +117,38 @@ def report(title: str, records: Path, checks: list[Check], names: tuple[str, ...
     return len(failed)
 
 
+def run_tiny(oracle: Path, work: Path, *, write_fixtures: bool) -> tuple[int, int]:
+    """The tiny checkpoints, the negative controls and the fixtures; returns what passed and what failed."""
+    checkpoints, records = work / "checkpoints", work / "records"
+    for name in cases.CHECKPOINTS:
+        make_checkpoint(name, checkpoints / name)
+    run_oracle(oracle, checkpoints, records, cases.CHECKPOINTS)
+    if write_fixtures:
+        print(f"fixtures: {write_thin(records, FIXTURES):,} bytes")
+    with tempfile.TemporaryDirectory() as scratch:
+        checks = compare_all(checkpoints, records, cases.CHECKPOINTS, Path(scratch))
+        print("\nnegative controls")
+        missed = run_controls(checkpoints, records, Path(scratch))
+        complaints = fixtures_hold(records, Path(scratch) / "thin")
+    failed = report("tiny checkpoints", records, checks, cases.CHECKPOINTS)
+    for complaint in complaints[:20]:
+        print(f"FAILED fixture: {complaint}")
+    for fault in missed:
+        print(f"FAILED control: {fault} was not noticed")
+    return len(checks) - failed, failed + len(missed) + len(complaints)
+
+
+def run_full(oracle: Path, work: Path) -> tuple[int, int]:
+    """One checkpoint of the full size; returns what passed and what failed."""
+    checkpoints, records, names = work / "checkpoints", work / "records-full", (cases.FULL_CHECKPOINT,)
+    make_checkpoint(cases.FULL_CHECKPOINT, checkpoints / cases.FULL_CHECKPOINT)
+    run_oracle(oracle, checkpoints, records, names)
+    with tempfile.TemporaryDirectory() as scratch:
+        checks = compare_all(checkpoints, records, names, Path(scratch))
+    failed = report("full size", records, checks, names)
+    return len(checks) - failed, failed
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -124,39 +156,19 @@ def main() -> int:
     )
     parser.add_argument("--work", type=Path, default=Path("build/parity"))
     parser.add_argument("--full", action="store_true", help=f"also {cases.FULL_CHECKPOINT} at full size")
+    parser.add_argument("--only-full", action="store_true", help="the full size alone")
     parser.add_argument("--write-fixtures", action="store_true", help="renew tests/fixtures/parity")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     started = time.perf_counter()
-    checkpoints, records = arguments.work / "checkpoints", arguments.work / "records"
-    for name in cases.CHECKPOINTS:
-        make_checkpoint(name, checkpoints / name)
-    run_oracle(arguments.oracle, checkpoints, records, cases.CHECKPOINTS)
-    if arguments.write_fixtures:
-        print(f"fixtures: {write_thin(records, FIXTURES):,} bytes")
-
-    with tempfile.TemporaryDirectory() as scratch:
-        checks = compare_all(checkpoints, records, cases.CHECKPOINTS, Path(scratch))
-        print("\nnegative controls")
-        missed = run_controls(checkpoints, records, Path(scratch))
-        complaints = fixtures_hold(records, Path(scratch) / "thin")
-    bad = report("tiny checkpoints", records, checks, cases.CHECKPOINTS) + len(missed) + len(complaints)
-    for complaint in complaints[:20]:
-        print(f"FAILED fixture: {complaint}")
-    for fault in missed:
-        print(f"FAILED control: {fault} was not noticed")
-
-    if arguments.full:
-        full, names = arguments.work / "records-full", (cases.FULL_CHECKPOINT,)
-        make_checkpoint(cases.FULL_CHECKPOINT, checkpoints / cases.FULL_CHECKPOINT)
-        run_oracle(arguments.oracle, checkpoints, full, names)
-        with tempfile.TemporaryDirectory() as scratch:
-            large = compare_all(checkpoints, full, names, Path(scratch))
-        bad += report("full size", full, large, names)
-        checks += large
-    passed = sum(check.passed for check in checks)
-    print(f"\nparity: {passed} passed, {bad} failed ({time.perf_counter() - started:.0f} s)")
-    return 1 if bad else 0
+    results: list[tuple[int, int]] = []
+    if not arguments.only_full:
+        results.append(run_tiny(arguments.oracle, arguments.work, write_fixtures=arguments.write_fixtures))
+    if arguments.full or arguments.only_full:
+        results.append(run_full(arguments.oracle, arguments.work))
+    passed, failed = (sum(each) for each in zip(*results, strict=True))
+    print(f"\nparity: {passed} passed, {failed} failed ({time.perf_counter() - started:.0f} s)")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from legato.config.engine import EngineConfig
-from legato.engine.engine import Engine, StreamHandle
+from legato.engine.engine import Engine
 from legato.engine.framing import PacketPolicy
 from legato.engine.frontend import BpeFrontEnd
+from legato.engine.handle import StreamHandle
 from legato.engine.sequence import Sequence
 from legato.engine.stream import StreamRequest
 from legato.engine.voices import VoiceStore
