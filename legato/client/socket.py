@@ -72,13 +72,13 @@ class Heard:
 
 
 class SpeechClient:
-    """Use as `async with SpeechClient("ws://127.0.0.1:8000", voice="heart") as speech`."""
+    """Use as `async with SpeechClient("ws://127.0.0.1:8000", {"voice": "heart"}) as speech`."""
 
-    def __init__(self, url: str, *, api_key: str = "", **config: object) -> None:
+    def __init__(self, url: str, config: Mapping[str, object] | None = None, *, api_key: str = "") -> None:
         """`config`: the fields of `session.config`."""
         self._url = url.rstrip("/") + ROUTE
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._config = config
+        self._config = dict(config or {})
         self._sockets: list[ClientConnection] = []
         self._joiner = PcmJoiner()
         self._pcm = True
@@ -88,7 +88,7 @@ class SpeechClient:
 
     async def __aenter__(self) -> SpeechClient:
         self._sockets.append(await connect(self._url, additional_headers=self._headers, max_size=MAX_FRAME_BYTES))
-        await self.configure(**self._config)
+        await self.configure(self._config)
         async for event in self.events():
             if isinstance(event, Event) and event.type == "session.configured":
                 return self
@@ -101,9 +101,9 @@ class SpeechClient:
 
     # --- to the server ------------------------------------------------------------------------------------------------
 
-    async def configure(self, **config: object) -> None:
+    async def configure(self, config: Mapping[str, object]) -> None:
         """Settings of the utterances that follow; answered by `session.configured`."""
-        await self.send({"type": "session.config", **config})
+        await self.send({**config, "type": "session.config"})
 
     async def write(self, text: str, *, replace: bool = False) -> None:
         """More text of the open utterance. `replace`: instead of everything that plays or waits."""

@@ -24,6 +24,15 @@ OPENAI_VOICES = (
 )
 """Voice names of OpenAI's speech API. Where the loaded model has no voice of that name, each stands for one it has."""
 
+DASHSCOPE_VOICES = (
+    *("cherry", "serena", "ethan", "chelsie", "momo", "vivian", "moon", "maia", "kai", "nofish", "bella"),
+    *("jennifer", "ryan", "katerina", "aiden", "eldric sage", "mia", "mochi", "bellona", "vincent", "bunny", "neil"),
+    *("elias", "arthur", "nini", "ebona", "seren", "pip", "stella", "bodega", "sonrisa", "alek", "dolce", "sohee"),
+    *("ono anna", "lenn", "emilien", "andre", "radio gol", "jada", "dylan", "li", "marcus", "roy", "peter"),
+    *("sunny", "eric", "rocky", "kiki"),
+)
+"""System voices of the hosted Qwen-TTS service; on its realtime route they stand for the model's in the same way."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
@@ -39,6 +48,7 @@ class ServerConfig:
     `idle_s`: a socket on which nothing is said or spoken for so long is closed.
     `ahead_frames`: how far a stream may run ahead of what its client took; a full queue holds generation back.
     `records`: finished requests that `/v1/requests/{id}` still knows. `voices`: uploaded voices that are kept at most.
+    `wyoming_port`: where Wyoming is spoken over TCP, without a key; 0 any free port, -1 not at all.
     `drain_s`: how long streams under way may go on after SIGTERM.
     """
 
@@ -61,11 +71,14 @@ class ServerConfig:
     records: int = 1000
     voices: int = 1000
     drain_s: float = 30.0
+    wyoming_port: int = -1
     warm_up: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 2**16:
             raise InputError(f"port must be 0 (any free one) to 65535, not {self.port}", field="port")
+        if not -1 <= self.wyoming_port < 2**16:
+            raise InputError(f"wyoming_port must be -1 (off) to 65535, not {self.wyoming_port}", field="wyoming_port")
         for name in ("body_bytes", "text_characters", "reference_bytes", "ahead_frames", "records", "voices"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}", field=name)

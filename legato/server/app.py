@@ -17,7 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 from legato import __version__
 from legato.api import Legato
 from legato.config.server import ServerConfig
-from legato.server import info, speech, speech_socket, voice_routes
+from legato.server import info, realtime, speech, speech_socket, voice_routes
 from legato.server.bridge import Bridge
 from legato.server.errors import register_error_handlers
 from legato.server.gate import Gate
@@ -71,6 +71,7 @@ def _routes(app: FastAPI) -> None:
     app.include_router(voice_routes.router)
     app.include_router(info.router)
     speech_socket.add_routes(app)
+    realtime.add_routes(app)
 
 
 @asynccontextmanager
@@ -79,10 +80,23 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     state = app.state.legato
     assert isinstance(state, ServerState)
     warming = asyncio.ensure_future(warm_up(state))
+    others = [await _wyoming(state)] if state.config.wyoming_port >= 0 else []
     try:
         yield
     finally:
         state.readiness.draining = True
+        for server in others:
+            server.close()
         warming.cancel()
         await asyncio.wait({warming})
         state.bridge.close()
+
+
+async def _wyoming(state: ServerState) -> asyncio.Server:
+    """Wyoming beside HTTP, on the same model."""
+    from legato.server.wyoming import serve_wyoming  # its package is needed by those who ask for it
+
+    server = await serve_wyoming(state, state.config.host, state.config.wyoming_port)
+    state.wyoming_ports.append(int(server.sockets[0].getsockname()[1]))
+    log.info("Wyoming listens on %s:%d", state.config.host, state.wyoming_ports[0])
+    return server

@@ -15,6 +15,7 @@ from legato.server.conversation import Wire
 from legato.server.errors import ApiError, api_error
 from legato.server.fields import to_json
 from legato.server.records import timing_json
+from legato.server.reports import interruption_json, words_json
 from legato.server.speech_messages import PlayedThrough, SessionConfig
 from legato.server.spoken import Spoken
 from legato.server.state import ServerState
@@ -174,16 +175,7 @@ class SpeechAnswers:
         text = self._spoken.text(stream)
         fresh = self._spoken.words(stream)[place.words_told :]
         place.words_told += len(fresh)
-        words = [
-            {
-                "text": text[word.text_start : word.text_end],
-                "text_start": word.text_start,
-                "text_end": word.text_end,
-                "start_s": round(word.first_sample / self._own_hz, 4),
-                "end_s": round(word.end_sample / self._own_hz, 4),
-            }
-            for word in fresh
-        ]
+        words = words_json(fresh, text, self._own_hz)
         if words:
             await self.say({"type": "audio.timestamps", **place.numbers, "words": words})
 
@@ -216,14 +208,7 @@ class SpeechAnswers:
         rate_hz = place.utterance.rate_hz
         return {
             **place.numbers,
-            "sent_samples": round(report.sent_samples * rate_hz / self._own_hz),
-            "played_samples": round(report.played_samples * rate_hz / self._own_hz),
-            "played_by": report.played_by.value,
-            "sample_rate": rate_hz,
-            "heard_text": text[: heard.characters],
-            "heard_chars": heard.characters,
-            "heard_by": heard.by.value,
-            "heard_error_chars": heard.error_characters,
+            **interruption_json(report, heard, text, own_hz=self._own_hz, rate_hz=rate_hz),
         }
 
     async def error(self, error: ApiError, numbers: dict[str, object]) -> None:

@@ -17,6 +17,7 @@ from legato.server.encoding import chosen_format, chosen_rate
 from legato.server.errors import ApiError
 from legato.server.fields import Fields
 from legato.server.records import new_request_id
+from legato.server.session_settings import check_request, limits_of
 from legato.server.speech_answers import SpeechAnswers, WireUtterance
 from legato.server.speech_messages import (
     MAX_MESSAGE_BYTES,
@@ -33,7 +34,6 @@ from legato.server.speech_request import build
 from legato.server.spoken import Spoken
 from legato.server.state import ServerState, state_of
 from legato.session.events import Acknowledged, Outgoing
-from legato.session.playback import PlaybackLimits
 from legato.text.segment import Segmenter, SegmentRule
 
 ROUTE = "/v1/audio/speech/stream"
@@ -109,7 +109,9 @@ class SpeechSocket:
         kind = chosen_format(config.response_format)
         rate_hz = chosen_rate(config.sample_rate, self._state.tts.sample_rate_hz, kind)
         request = await build(self._state, config)
-        self._spoken.configure(request, limits_of(self._state, config, request))
+        check_request(self._state, request)
+        ms = {"buffer_ms": config.buffer_ms, "lead_ms": config.lead_ms, "start_ms": config.start_ms}
+        self._spoken.configure(request, limits_of(self._state, request, **ms))
         self._config, self._kind, self._rate_hz = config, kind, rate_hz
         self._configured = True
 
@@ -168,18 +170,6 @@ class SpeechSocket:
         return self._answers.acknowledged(message)
 
 
-def limits_of(state: ServerState, config: SessionConfig, request: SpeechRequest) -> PlaybackLimits:
-    """How far ahead a session may run."""
-    return PlaybackLimits(
-        sample_rate_hz=state.tts.sample_rate_hz,
-        frame_samples=state.tts.model.config.codec.frame_samples,
-        buffer_ms=config.buffer_ms,
-        lead_ms=config.lead_ms,
-        start_ms=config.start_ms,
-        packet_frames=max(request.packet_frames),
-    )
-
-
 async def serve(socket: WebSocket) -> None:
     """One connection."""
     state = state_of(socket)
@@ -188,8 +178,8 @@ async def serve(socket: WebSocket) -> None:
     if not state.readiness.ready:
         await wire.close(TRY_LATER, "the server is starting or stopping")
         return
-    config, request = SessionConfig(), SpeechRequest()
-    async with Spoken(state, ROUTE, request, limits_of(state, config, request)) as spoken:
+    request = SpeechRequest()
+    async with Spoken(state, ROUTE, request, limits_of(state, request, buffer_ms=10_000)) as spoken:
         await converse(socket, state, wire, spoken, SpeechSocket(state, wire, spoken))
 
 

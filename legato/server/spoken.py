@@ -12,25 +12,20 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from types import TracebackType
 
-from legato.engine.demand import paced
 from legato.engine.resolve import SpeechRequest
 from legato.errors import GenerationError, LegatoError, TextTooLongError
 from legato.flow import SpokenWord
-from legato.server.bridge import AsyncStream
 from legato.server.records import RequestRecord, new_request_id
+from legato.server.speaking import Speaking
 from legato.server.state import ServerState
 from legato.session.events import (
     Acknowledged,
-    CancelStream,
     Closed,
-    EndFeed,
     EndText,
     EngineAction,
     Failed,
-    FeedText,
     Finish,
     Interrupt,
     Interrupted,
@@ -40,10 +35,8 @@ from legato.session.events import (
     PacketCame,
     Played,
     SessionEvent,
-    SetDemand,
     Stopped,
     StreamFailed,
-    TakeFrames,
     TimePassed,
     UtteranceId,
     Write,
@@ -53,21 +46,6 @@ from legato.session.machine import Session
 from legato.session.playback import PlaybackLimits
 
 log = logging.getLogger("legato.server")
-
-
-@dataclass(slots=True)
-class Speaking:
-    """One utterance's stream: what it was asked, what it was fed, and the stream once the engine has taken it."""
-
-    request: SpeechRequest
-    record: RequestRecord
-    ahead_frames: int
-    whole: bool
-    """All its text was there before it was opened, by the client's own words and not by chance."""
-    text: list[str] = field(default_factory=list)
-    ended: bool = False
-    streams: list[AsyncStream] = field(default_factory=list)
-    tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
 
 class Spoken:
@@ -132,6 +110,11 @@ class Spoken:
         return self._session.open_utterance
 
     @property
+    def idle(self) -> bool:
+        """True when nothing is written, made or heard."""
+        return self._session.idle
+
+    @property
     def silent(self) -> bool:
         """True when nothing is being heard or made: the client's turn."""
         return self._session.silent
@@ -159,6 +142,10 @@ class Spoken:
     def text(self, utterance: UtteranceId) -> str:
         """The text of an utterance under way, as far as it was written."""
         return "".join(self._speaking[utterance].text)
+
+    def text_tokens(self, utterance: UtteranceId) -> int:
+        """Tokens of an utterance's text track so far."""
+        return sum(stream.handle.text_tokens for stream in self._speaking[utterance].streams)
 
     def words(self, utterance: UtteranceId) -> list[SpokenWord]:
         """The words of an utterance under way whose times are known."""
@@ -201,26 +188,7 @@ class Spoken:
         if isinstance(action, OpenStream):
             self._open(action)
             return
-        speaking = self._speaking[action.utterance]
-        match action:
-            case FeedText(text=text):
-                speaking.text.append(text)
-                for stream in [] if speaking.whole else speaking.streams:
-                    stream.append_text(text)
-            case EndFeed():
-                speaking.ended = True
-                for stream in [] if speaking.whole else speaking.streams:
-                    stream.end_text()
-            case SetDemand(ahead_frames=ahead):
-                speaking.ahead_frames = ahead
-                for stream in speaking.streams:
-                    stream.handle.set_demand(paced(max(1, ahead)))
-            case TakeFrames(frames=frames):
-                for stream in speaking.streams:
-                    stream.handle.consumed(frames)
-            case CancelStream():
-                for task in speaking.tasks:
-                    task.cancel()
+        self._speaking[action.utterance].do(action)
 
     def _open(self, action: OpenStream) -> None:
         record = RequestRecord(id=new_request_id(), route=self._route, sample_rate_hz=self._state.tts.sample_rate_hz)
@@ -258,9 +226,7 @@ class Spoken:
         ahead = max(1, speaking.ahead_frames)
         async with await self._state.bridge.open(speaking.request, whole, ahead_frames=ahead) as stream:
             record = speaking.record
-            record.status, record.notes = "speaking", stream.notes
-            record.timings.append(stream.timing)
-            self._catch_up(stream, speaking)
+            speaking.attach(stream)
             while True:
                 event = await stream.next_event(consume=False)
                 if isinstance(event, LegatoError):
@@ -272,15 +238,6 @@ class Spoken:
                 self._take(PacketCame(utterance, event))
                 if event.last:
                     return
-
-    def _catch_up(self, stream: AsyncStream, speaking: Speaking) -> None:
-        """Tell the stream what happened while it was being opened."""
-        speaking.streams.append(stream)
-        stream.handle.set_demand(paced(max(1, speaking.ahead_frames)))
-        if not speaking.whole:
-            stream.append_text("".join(speaking.text))
-            if speaking.ended:
-                stream.end_text()
 
     # --- the rest -----------------------------------------------------------------------------------------------------
 

@@ -39,6 +39,8 @@ class ServerState:
     metrics: Metrics
     records: RequestRecords
     readiness: Readiness = field(default_factory=Readiness)
+    wyoming_ports: list[int] = field(default_factory=list)
+    """Where Wyoming listens, once it does."""
 
 
 def state_of(connection: HTTPConnection) -> ServerState:

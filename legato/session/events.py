@@ -73,7 +73,7 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The client will write nothing more: play what is there, then close."""
+    """The client will write nothing more: send what is there, then close."""
 
 
 @dataclass(frozen=True, slots=True)

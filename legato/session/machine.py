@@ -89,6 +89,10 @@ class Session:
         limited = self._clock() + DEMAND_PERIOD_S if waiting else math.inf
         return min(self._playback.wake_s(), limited)
 
+    def limit(self, limits: PlaybackLimits) -> None:
+        """Other limits from now on."""
+        self._playback.limits = limits
+
     @property
     def open_utterance(self) -> list[UtteranceId]:
         """The utterance that takes text: one or none."""
@@ -98,6 +102,14 @@ class Session:
     def idle(self) -> bool:
         """True when nothing is written, made or heard."""
         return not self._open and not self._playback.tracks
+
+    @property
+    def silent(self) -> bool:
+        """True when nothing is heard and nothing is made, but what waits for its client's text."""
+        return not self._playback.unheard_samples and all(
+            track.made_whole or self._states[track.utterance] is UtteranceState.WRITING
+            for track in self._playback.tracks
+        )
 
     def state_of(self, utterance: UtteranceId) -> UtteranceState:
         """Where an utterance is; the ones that are over stay known."""
@@ -194,14 +206,17 @@ class Session:
 
     def _advance(self) -> None:
         """Let the device play until now, and tell what was heard to its end."""
+        if self.state is SessionState.CLOSED:
+            return
         for track in self._playback.advance(self._clock()):
             self._move(track.utterance, UtteranceEvent.PLAYED_OUT)
             self._forget(track.utterance)
             self._notices.append(Played(track.utterance, track.played, track.underrun_s))
 
     def _settle(self) -> None:
-        """Close a closing session that has nothing left to play."""
-        if self.state is SessionState.CLOSING and self.idle:
+        """Close a closing session that has nothing left to send; what is on its way is the client's to play."""
+        sent = all(track.sent_whole and not track.items for track in self._playback.tracks)
+        if self.state is SessionState.CLOSING and sent and not self._open:
             self.state = SessionState.CLOSED
             self._notices.append(Closed())
 

@@ -68,7 +68,7 @@ class SessionState(Enum):
 
     OPEN = "open"
     CLOSING = "closing"
-    """The client writes nothing more; what is there is played."""
+    """The client writes nothing more; what is there is sent."""
     CLOSED = "closed"
 
 

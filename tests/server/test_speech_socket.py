@@ -5,46 +5,12 @@ Tiny checkpoints with random weights: every utterance has a limit of frames, exc
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Coroutine, Iterator
-from typing import TypeVar
-
 import numpy as np
 import pytest
-import websockets
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from legato.api import load
-from legato.client.pcm import PcmJoiner
-from legato.client.socket import Event, Sound, SpeechClient, SpeechError
-from legato.config.server import ServerConfig
-from legato.errors import InputError
-from tests.conftest import TinyCheckpoint
-from tests.server.running import Running, running, slots_free, wait_for
-
-T = TypeVar("T")
-FRAME = 1920
-OPTIONS: dict[str, object] = {"voice": "ryan", "seed": 3, "max_new_tokens": 6}
-
-
-def go(work: Coroutine[None, None, T]) -> T:
-    """Run one client; what hangs fails."""
-    return asyncio.run(asyncio.wait_for(work, 60))
-
-
-def ws(server: Running) -> str:
-    return server.url.replace("http", "ws")
-
-
-@pytest.fixture(scope="module")
-def reader(tiny_checkpoint: TinyCheckpoint) -> Iterator[Running]:
-    """A server whose front end knows word times, with sockets that may be idle for half a second."""
-    config = ServerConfig(model_id="tiny-embedded", idle_s=0.5, warm_up=False)
-    with load(tiny_checkpoint("tiny-embedded"), slots=2, positions=512) as tts, running(tts, config) as server:
-        yield server
-
+from legato.client.socket import Sound, SpeechClient, SpeechError
+from tests.server.running import Running, slots_free, wait_for
+from tests.server.sockets import FRAME, OPTIONS, go, ws
 
 # --- sound -----------------------------------------------------------------------------------------------------------
 
@@ -53,7 +19,7 @@ def test_text_in_pieces_is_one_generation_and_utterances_follow_each_other(speak
     """Binary and base64 carry the samples of the engine; the declared rate is the codec's (R48)."""
 
     async def work(transport: str) -> list[np.ndarray]:
-        async with SpeechClient(ws(speaker), audio_transport=transport, **OPTIONS) as speech:
+        async with SpeechClient(ws(speaker), {"audio_transport": transport, **OPTIONS}) as speech:
             for piece in ("Some wo", "rds to sp", "eak."):
                 await speech.write(piece)
             await speech.done()
@@ -80,12 +46,13 @@ def test_text_in_pieces_is_one_generation_and_utterances_follow_each_other(speak
 def test_formats_rates_and_sentences(speaker: Running) -> None:
     async def work() -> None:
         options = {**OPTIONS, "max_new_tokens": 3}
-        async with SpeechClient(ws(speaker), response_format="wav", sample_rate=16000, **options) as speech:
+        async with SpeechClient(ws(speaker), {"response_format": "wav", "sample_rate": 16000, **options}) as speech:
             heard = await speech.say("One. Two.", 0)
             assert heard.data[:4] == b"RIFF"
             assert int.from_bytes(heard.data[24:28], "little") == 16000
             assert len(heard.data) == 44 + 2 * 3 * FRAME * 16000 // 24000 == heard.events[1].number("total_bytes")
-            await speech.configure(response_format="opus", split_granularity="sentence", unknown=1, **options)
+            split = {"response_format": "opus", "split_granularity": "sentence", "unknown": 1}
+            await speech.configure({**split, **options})
             await speech.write("One two. Th")
             await speech.write("ree four! Five.")
             await speech.done()
@@ -105,7 +72,7 @@ def test_formats_rates_and_sentences(speaker: Running) -> None:
 def test_nothing_of_the_old_utterance_is_heard_after_a_cancel(speaker: Running) -> None:
     async def work() -> None:
         long = {**OPTIONS, "max_new_tokens": 150}
-        async with SpeechClient(ws(speaker), **long) as speech:
+        async with SpeechClient(ws(speaker), long) as speech:
             await speech.write("A long speech that somebody will break off. " * 5)
             await speech.done()
             await speech.write("It would be followed by this.")
@@ -114,7 +81,7 @@ def test_nothing_of_the_old_utterance_is_heard_after_a_cancel(speaker: Running) 
                 if isinstance(event, Sound):
                     break
             await speech.cancel(utterance=0, played_through=960)
-            await speech.configure(**OPTIONS)
+            await speech.configure(OPTIONS)
             await speech.write("New.")
             await speech.done()
             seen: list[str] = []
@@ -142,7 +109,7 @@ def test_nothing_of_the_old_utterance_is_heard_after_a_cancel(speaker: Running) 
 
 def test_speaking_over_replaces_and_acknowledgements_of_the_impossible_are_refused(speaker: Running) -> None:
     async def work() -> None:
-        async with SpeechClient(ws(speaker), **OPTIONS) as speech:
+        async with SpeechClient(ws(speaker), OPTIONS) as speech:
             await speech.write("First.")
             await speech.write("Second.", replace=True)
             await speech.done()
@@ -158,7 +125,7 @@ def test_speaking_over_replaces_and_acknowledgements_of_the_impossible_are_refus
 
 def test_a_client_that_leaves_frees_its_slots(speaker: Running) -> None:
     async def work() -> None:
-        async with SpeechClient(ws(speaker), **{**OPTIONS, "max_new_tokens": 200}) as speech:
+        async with SpeechClient(ws(speaker), {**OPTIONS, "max_new_tokens": 200}) as speech:
             await speech.write("Never heard to its end. " * 8)
             async for event in speech.events():
                 if isinstance(event, Sound):
@@ -175,7 +142,7 @@ def test_word_times_and_the_text_that_was_heard_are_exact_where_the_front_end_kn
     text = "Hello there. This is a test of word times, said in two breaths or more."
 
     async def work() -> None:
-        async with SpeechClient(ws(reader), word_timestamps=True) as speech:
+        async with SpeechClient(ws(reader), {"word_timestamps": True}) as speech:
             assert speech.configured["word_times"] == "exact"
             heard = await speech.say(text, 0)
             words = [
@@ -205,123 +172,3 @@ def test_word_times_and_the_text_that_was_heard_are_exact_where_the_front_end_kn
             assert told["heard_text"] == text[: through[-1]]
 
     go(work())
-
-
-# --- wrong and hostile -----------------------------------------------------------------------------------------------
-
-WRONG = (
-    ("", "one JSON object"),
-    ("[1]", "not list"),
-    ("{}", "type must be one of"),
-    ('{"type":"input.txt"}', "type must be one of"),
-    ('{"type":"input.text","text":5}', "text must be a string"),
-    ('{"type":"input.done"}', "no utterance is open"),
-    ('{"type":"session.config","voice":"nobody"}', "no voice"),
-    ('{"type":"session.config","response_format":"aac"}', "aac"),
-    ('{"type":"session.config","sample_rate":"24000"}', "sample_rate"),
-    ('{"type":"session.config","sample_rate":12345}', "12345"),
-    ('{"type":"session.config","buffer_ms":400,"start_ms":300}', "buffer_ms must hold"),
-    ('{"type":"session.config","model":"gpt-9"}', "no model"),
-    ('{"type":"playback.ack","utterance_index":NaN}', "one JSON object"),
-    ('{"type":"playback.ack","utterance_index":9}', "no utterance 9"),
-    ('{"type":"input.text","text":"' + "x" * 140_000 + '"}', "the limit is 131072"),
-    ('{"type":"input.text","text":"' + "x" * 6000 + '"}', "the limit is 5000"),
-    ("[" * 100_000, "one JSON object"),
-    (b"\x00\x01", "only text frames"),
-)
-
-
-def test_wrong_messages_are_answered_and_change_nothing(speaker: Running) -> None:
-    async def work() -> None:
-        async with SpeechClient(ws(speaker), **OPTIONS) as speech:
-            for message, part in WRONG:
-                await speech.raw(message)
-                with pytest.raises(SpeechError, match=part) as caught:
-                    await speech.hear(0)
-                assert caught.value.server_code
-            heard = await speech.say("Still here.", 0)
-            assert len(heard.samples) == 6 * FRAME
-
-    go(work())
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 2**70) | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
-)
-TYPES = ["session.config", "input.text", "input.commit", "input.done", "input.cancel", "playback.ack"]
-NAMES = [
-    "text",
-    "replace",
-    "utterance_index",
-    "played_through_sample",
-    "voice",
-    "seed",
-    "top_p",
-    "sample_rate",
-    "speed",
-]
-MESSAGES = st.builds(
-    lambda kind, fields: {**fields, "type": kind}, st.sampled_from(TYPES), st.dictionaries(st.sampled_from(NAMES), JSON)
-)
-
-
-@settings(max_examples=12, deadline=None)
-@given(st.lists(MESSAGES, max_size=12))
-def test_fuzzed_messages_never_break_the_connection(speaker: Running, messages: list[dict[str, object]]) -> None:
-    """Whatever came before, `session.close` ends it properly within its time."""
-
-    async def work() -> None:
-        async with websockets.connect(ws(speaker) + "/v1/audio/speech/stream") as socket:
-            await socket.send(json.dumps({"type": "session.config", "max_new_tokens": 1}))
-            for message in messages:
-                limited = {**message, "max_new_tokens": 1} if message["type"] == "session.config" else message
-                await socket.send(json.dumps(limited))
-            await socket.send(json.dumps({"type": "input.cancel"}))
-            await socket.send(json.dumps({"type": "session.close"}))
-            async for frame in socket:
-                if isinstance(frame, str):
-                    assert json.loads(frame)["type"]
-            assert socket.close_code == 1000
-
-    go(work())
-
-
-def test_an_idle_socket_is_told_and_closed(reader: Running) -> None:
-    async def work() -> None:
-        async with SpeechClient(ws(reader)) as speech:
-            await speech.write("Half a")  # an utterance that waits for its text holds a slot
-            with pytest.raises(SpeechError) as caught:
-                await speech.hear(0)
-            assert caught.value.server_code == "idle_timeout"
-            with pytest.raises(SpeechError, match="closed"):
-                await speech.hear(0)
-
-    go(work())
-    wait_for(lambda: slots_free(reader.tts), seconds=10)
-
-
-# --- the client ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("size", [1, 3, 4063])
-def test_odd_pieces_of_pcm_are_joined_and_never_carried_over(size: int) -> None:
-    """R46."""
-    samples = np.arange(-3000, 3000, dtype="<i2")
-    data = samples.tobytes()
-    joiner = PcmJoiner()
-    parts = [joiner.take(data[start : start + size]) for start in range(0, len(data), size)]
-    joiner.end()
-    np.testing.assert_array_equal(np.concatenate(parts), samples)
-    joiner.take(b"\x01\x02\x03")
-    with pytest.raises(InputError, match="middle of a sample"):
-        joiner.end()
-    np.testing.assert_array_equal(joiner.take(data), samples)
-    joiner.take(b"\x01")
-    joiner.reset()
-    np.testing.assert_array_equal(joiner.take(data), samples)
-
-
-def test_events_know_their_numbers() -> None:
-    assert Event("audio.start", {"utterance_index": 4}).number("utterance_index") == 4

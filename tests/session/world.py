@@ -16,10 +16,13 @@ from legato.session.events import (
     EndFeed,
     EndText,
     EngineAction,
+    Failed,
     FeedText,
+    Interrupted,
     OpenStream,
     Outgoing,
     PacketCame,
+    Played,
     SessionEvent,
     SetDemand,
     Stopped,
@@ -205,3 +208,14 @@ class World:
         known = len(stream.text) - stream.frames
         enough = known >= self._packet_frames or stream.ended
         return enough and stream.frames < stream.taken + max(stream.ahead, self._packet_frames)
+
+
+def outcomes(world: World, utterance: UtteranceId) -> list[Played | Interrupted | Failed]:
+    """Everything that says how an utterance ended."""
+    found: list[Played | Interrupted | Failed] = []
+    for item in world.items:
+        if isinstance(item, Played | Failed) and item.utterance == utterance:
+            found.append(item)
+        if isinstance(item, Stopped):
+            found += [each for each in item.utterances if each.utterance == utterance]
+    return found
