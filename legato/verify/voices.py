@@ -32,7 +32,7 @@ def check_voices(subject: Subject) -> Iterator[CheckLine]:
     kind = subject.model.config.kind
     where = subject.at_codec(PATH)
     if kind != "base":
-        reason = f"a {kind} checkpoint clones no voice: only Base checkpoints have the encoders for it"
+        reason = f"this checkpoint ({kind}) clones no voice: only Base checkpoints have the encoders for it"
         nothing = Comparison(0.0, 0.0, 0)
         yield CheckLine(
             GROUP, "snapshot = reference decoded again", "", where, nothing, CODES, Kind.NOT_APPLICABLE, reason

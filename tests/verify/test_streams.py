@@ -18,7 +18,7 @@ from legato.models.noise import uniforms
 from legato.verify import cancel, company, reuse, streamed
 from legato.verify.lines import CheckLine, Kind, Verdict, tally
 from legato.verify.subject import Subject
-from tests.verify.toy import PieceFrontEnd, toy_subject
+from tests.verify.toy import PieceFrontEnd, toy_model, toy_subject
 
 
 def run(check: Callable[[Subject], Iterable[CheckLine]], subject: Subject | None = None) -> list[CheckLine]:
@@ -105,3 +105,12 @@ def test_an_engine_whose_streams_fail_does_not_pass(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("legato.engine.packets.check_finite", refuses)
     assert fails(company.check_company, "codes in company = alone")
+
+
+def test_in_half_precision_codes_of_whole_batches_are_measured_and_only_what_is_judged_has_controls() -> None:
+    lines = run(company.check_company, toy_subject(toy_model(in_bfloat16=True)))
+    default = [line for line in lines if "default" in line.where.path]
+    measured = [line.claim for line in default if line.verdict is Verdict.MEASURED]
+    assert measured == ["codes in company = alone"]
+    assert [line.claim for line in default if line.kind is Kind.CONTROL] == ["codec history of another stream"]
+    assert [line for line in lines if line.bad] == []

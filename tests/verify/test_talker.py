@@ -28,20 +28,6 @@ def run_predictor(model: LoadedModel | None = None) -> list[CheckLine]:
         return list(predictor.check_predictor(toy_subject(model)))
 
 
-def in_bfloat16() -> LoadedModel:
-    model = toy_model()
-    return LoadedModel(
-        model.folder,
-        model.config,
-        copy.deepcopy(model.talker).bfloat16(),
-        copy.deepcopy(model.code_predictor).bfloat16(),
-        model.decoder,
-        None,
-        None,
-        None,
-    )
-
-
 def failed(lines: list[CheckLine]) -> set[str]:
     return {line.claim for line in lines if line.verdict is Verdict.DIFFERENT}
 
@@ -95,7 +81,7 @@ def test_a_talker_without_memory_cannot_hide() -> None:
 
 
 def test_half_precision_is_judged_by_what_it_costs() -> None:
-    for lines in (run_talker(in_bfloat16()), run_predictor(in_bfloat16())):
+    for lines in (run_talker(toy_model(in_bfloat16=True)), run_predictor(toy_model(in_bfloat16=True))):
         assert [line for line in lines if line.bad] == []
         assert tally(lines).passed
         assert any("bfloat16 costs" in line.tolerance.reason for line in lines)

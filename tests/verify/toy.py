@@ -5,6 +5,7 @@ Everything runs in milliseconds; the weights are live, so that every fault shows
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -65,10 +66,13 @@ class PieceFrontEnd(LetterFrontEnd):
         return PieceTrack()
 
 
-def toy_model(decoder: CodecDecoder | None = None) -> LoadedModel:
-    """A model that needs an instruction and no reference."""
+def toy_model(decoder: CodecDecoder | None = None, *, in_bfloat16: bool = False) -> LoadedModel:
+    """A model that needs an instruction and no reference; in bfloat16 its codec stays in float32."""
     config = replace(tiny_config(), kind="voice_design")
-    return LoadedModel(Path(), config, tiny_talker(), tiny_predictor(), decoder or tiny_decoder(), None, None, None)
+    talker, predictor = tiny_talker(), tiny_predictor()
+    if in_bfloat16:
+        talker, predictor = copy.deepcopy(talker).bfloat16(), copy.deepcopy(predictor).bfloat16()
+    return LoadedModel(Path(), config, talker, predictor, decoder or tiny_decoder(), None, None, None)
 
 
 def toy_subject(
