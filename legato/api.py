@@ -5,7 +5,6 @@ A `Legato` owns one engine from `load` to `close`. All of it may be called from 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,15 +78,14 @@ class Stream:
         self.timing = handle.timing
         self.notes = notes
         self._handle = handle
-        self._errors: list[BaseException] = []
 
     def __iter__(self) -> Iterator[Packet]:
         """Packets until the last; leaving the loop early cancels the stream."""
         try:
             for packet in self._handle:
                 yield packet
-                if packet.last and self._errors:
-                    raise self._errors[0]
+                if packet.last and self._handle.source_errors:
+                    raise self._handle.source_errors[0]
         finally:
             self._handle.cancel()
 
@@ -96,8 +94,8 @@ class Stream:
         try:
             async for packet in self._handle:
                 yield packet
-                if packet.last and self._errors:
-                    raise self._errors[0]
+                if packet.last and self._handle.source_errors:
+                    raise self._handle.source_errors[0]
         finally:
             self._handle.cancel()
 
@@ -112,21 +110,7 @@ class Stream:
 
     def feed(self, text: str | Iterable[str]) -> None:
         """Give the text: at once, or in pieces from an iterable that a thread of its own reads as they come."""
-        if isinstance(text, str):
-            self._handle.append_text(text)
-            self._handle.end_text()
-        else:
-            threading.Thread(target=self._feed, args=(text,), name="legato-text", daemon=True).start()
-
-    def _feed(self, pieces: Iterable[str]) -> None:
-        try:
-            for piece in pieces:
-                self._handle.append_text(piece)
-        except BaseException as error:  # boundary: the source of text broke; its error is raised where packets are read
-            self._errors.append(error)
-            self._handle.cancel()
-            return
-        self._handle.end_text()
+        self._handle.feed(text)
 
 
 class Legato:
@@ -180,9 +164,9 @@ class Legato:
 
         `voice`: a built-in voice ("": the first). `instruct`: how to speak, or which voice to design. `max_frames`:
         your limit in frames of 80 ms (0: a budget scaled to the text). `packet_frames`: frames of the first, second,
-        ... packet. `speed`: tempo, where the model has control of it. `demand`: how far ahead of its reader the stream may run (`legato.engine.demand`). What can be
-        refused without the text is refused here with an `InputError`; what is wrong with the text is raised by the
-        iteration.
+        ... packet. `speed`: tempo, where the model has control of it. `demand`: how far ahead of its reader the stream
+        may run (`legato.engine.demand`). What can be refused without the text is refused here with an `InputError`;
+        what is wrong with the text is raised by the iteration.
         """
         asked = SpeechRequest(
             voice=voice,
@@ -263,9 +247,7 @@ class Legato:
     def __enter__(self) -> Legato:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
     def reference(self, clone: CloneReference) -> Reference:
@@ -290,7 +272,8 @@ def load(
 
     `dtype` of talker and code predictor, `codec_dtype` of the codec: "float32", "bfloat16" or "auto" (float32 on a CPU;
     bfloat16 talker and float32 codec on CUDA). `slots`: streams that speak at once. `positions`: prompt and frames
-    that one sequence may take. `queue`: streams that may wait for a slot; one more is refused. Raises `CheckpointError` naming what is missing or wrong.
+    that one sequence may take. `queue`: streams that may wait for a slot; one more is refused. Raises `CheckpointError`
+    naming what is missing or wrong.
     """
     for name, value in (("dtype", dtype), ("codec_dtype", codec_dtype)):
         if value not in DTYPES:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from legato.engine.commands import AppendText, Cancel, Command, EndText, SetDemand, Taken
@@ -75,6 +75,7 @@ class StreamHandle:
         self._stream = stream
         self._mailboxes = mailboxes
         self._tell = tell
+        self.source_errors: list[BaseException] = []
         self._over = False
         self._paced = stream.request.demand.pace is Pace.PACED
         self._taken = 0
@@ -104,6 +105,27 @@ class StreamHandle:
     def end_text(self) -> None:
         """No more text will come."""
         self._tell(EndText(self.id))
+
+    def feed(self, text: str | Iterable[str]) -> None:
+        """The whole text: at once, or in pieces from an iterable that a thread of its own reads as they come.
+
+        An iterable that breaks cancels the stream and leaves its error in `source_errors`.
+        """
+        if isinstance(text, str):
+            self.append_text(text)
+            self.end_text()
+        else:
+            threading.Thread(target=self._feed, args=(text,), name="legato-text", daemon=True).start()
+
+    def _feed(self, pieces: Iterable[str]) -> None:
+        try:
+            for piece in pieces:
+                self.append_text(piece)
+        except BaseException as error:  # boundary: the source of text broke; its error is raised where packets are read
+            self.source_errors.append(error)
+            self.cancel()
+            return
+        self.end_text()
 
     def cancel(self) -> None:
         """Stop the stream; allowed at any time, any number of times. The packets end with an empty last one."""
