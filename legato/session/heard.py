@@ -3,7 +3,7 @@
 Pure arithmetic over host values. Word times come from a front end that lays its text out in time before it is spoken
 (the embedded voice): the answer is then the words whose time had passed, with no error in text. Elsewhere nobody knows
 when a word was said. The estimate shares the time out over the characters by the weights of the frame budget (a letter
-2, a digit 9, a CJK character 4, ...), cut back to a whole word; docs/protocols.md gives its measured error.
+2, a digit 9, a CJK character 4, ...), cut back to a whole word.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from legato.text.characters import is_space, is_wide
 
 CALM_SHARE = 0.4
 """The frame budget is two and a half times a calm reading; this is the reading."""
-ESTIMATE_ERROR = 0.12
-"""Of the speech so far: nine in ten estimates are within it, measured with the embedded voice's exact times."""
+ERROR_CHARACTERS = 12
+ERROR_SHARE = 0.1
+"""An estimate is within 12 characters, or a tenth of the text where that is more, in 95 of 100 cases. Measured against
+the embedded voice's exact times: 12 English sentences stopped at 19 points each, the length of the speech known and not
+known (228 cases each; the same 95 % in both, the worst 22 characters off). Other languages were not measured."""
 
 
 class HeardBy(Enum):
@@ -68,8 +71,7 @@ def _estimate(text: str, played_samples: int, all_samples: int, calm_frame: int)
             break
         so_far += weight
         at += 1
-    error = -(-ESTIMATE_ERROR * at // 1)
-    return Heard(_whole_word(text, at), HeardBy.ESTIMATE, max(1, int(error)))
+    return Heard(_whole_word(text, at), HeardBy.ESTIMATE, max(ERROR_CHARACTERS, round(ERROR_SHARE * len(text))))
 
 
 def _whole_word(text: str, at: int) -> int:
