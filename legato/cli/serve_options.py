@@ -32,6 +32,7 @@ class ServeOptions:
     text_characters: int
     request_s: float
     drain_s: float
+    wyoming: int
 
     def config(self, model: str) -> ServerConfig:
         """The server's settings for `model`."""
@@ -48,6 +49,7 @@ class ServeOptions:
             text_characters=self.text_characters,
             request_s=self.request_s,
             drain_s=self.drain_s,
+            wyoming_port=self.wyoming,
         )
 
 
@@ -88,6 +90,15 @@ _OPTIONS = (
         show_default=True,
         type=click.FloatRange(1),
         help="How long streams may go on after SIGTERM.",
+    ),
+    click.option(
+        "--wyoming",
+        default=_DEFAULTS.wyoming_port,
+        type=click.IntRange(-1, 65535),
+        is_flag=False,
+        flag_value=10200,
+        metavar="[PORT]",
+        help="Speak Wyoming too, for Home Assistant (no key!); port 10200 unless given.",
     ),
 )
 

@@ -112,7 +112,8 @@ class Client:
         self._tls = parts.scheme == "https"
         self._host, self._port = parts.hostname, parts.port
         self._prefix = parts.path.rstrip("/")
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self.headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        """Sent with every request."""
         self._timeout_s = timeout_s
 
     def speak(self, text: str, *, response_format: str = "pcm", **options: object) -> SpeechBody:
@@ -152,6 +153,10 @@ class Client:
         """What became of a request."""
         return self._json("GET", f"/v1/requests/{quote(request_id, safe='')}")
 
+    def health(self) -> bool:
+        """Whether the server answers."""
+        return self._json("GET", "/health")["status"] == "ok"
+
     def ready(self) -> bool:
         """Whether the server takes new speech."""
         try:
@@ -179,7 +184,7 @@ class Client:
         kind = http.client.HTTPSConnection if self._tls else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=self._timeout_s)
         try:
-            connection.request(method, self._prefix + path, body or None, {**self._headers, **(headers or {})})
+            connection.request(method, self._prefix + path, body or None, {**self.headers, **(headers or {})})
             answer = connection.getresponse()
             if answer.status >= 400:
                 raise refusal(answer.status, answer.read(), answer.headers.get("Retry-After", "0"))

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 
 from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.formparsers import MultiPartException
 from starlette.requests import Request
 
@@ -38,6 +39,8 @@ async def read_fields(request: Request, files: tuple[str, ...]) -> tuple[Mapping
 def _json(body: bytes) -> object:
     try:
         value: object = json.loads(body, parse_constant=_no_constant)
+        if b"\\ud" in body.lower():
+            json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no character
     except (ValueError, RecursionError) as error:
         raise ApiError(400, "invalid_json", f"the body is not JSON: {error}"[:300]) from error
     return value
@@ -61,6 +64,7 @@ async def _form(request: Request, files: tuple[str, ...]) -> tuple[Mapping[str, 
                     raise ApiError(
                         400, "invalid_request", f"no file is expected as {name[:80]!r}, but as {' or '.join(files)}"
                     )
-    except MultiPartException as error:
-        raise ApiError(400, "invalid_form", f"the form cannot be read: {error.message}") from error
+    except (MultiPartException, StarletteHTTPException) as error:
+        why = error.message if isinstance(error, MultiPartException) else error.detail
+        raise ApiError(400, "invalid_form", f"the form cannot be read: {why}") from error
     return fields, uploads[0] if uploads else b""

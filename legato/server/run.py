@@ -6,6 +6,7 @@ lets the streams under way end for as long as its settings allow, and then cance
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Callable
 from types import FrameType
@@ -33,10 +34,11 @@ class DrainingServer(uvicorn.Server):
                 self._listening(int(each.getsockname()[1]))
                 return
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Called for SIGINT and SIGTERM."""
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  uvicorn's signature
+        """Called for SIGINT and SIGTERM: drain. A second Ctrl-C waits no longer. The process then ends as any other."""
         self._state.readiness.draining = True
-        super().handle_exit(sig, frame)
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
 
 def make_server(

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from legato.audio.formats import AudioFormat
 from legato.errors import LegatoError
-from legato.flow import Packet
+from legato.flow import FinishReason, Packet
 from legato.server.bodies import read_fields
 from legato.server.bridge import AsyncStream
 from legato.server.departure import ClientLeftError, RequestTimeoutError, while_connected
@@ -130,6 +130,8 @@ class SpeechAnswer(Response):
             record.notes, record.status = stream.notes, "speaking"
             held: list[bytes] = []
             async for packet in stream:
+                if packet.finish_reason is FinishReason.CANCELLED:  # not by the client, which would have ended us
+                    raise ApiError(503, "engine_closed", "the engine stopped before the end of the speech")
                 data = await self._encode(encoding, packet, record)
                 if self._whole:
                     held.append(data)

@@ -1,0 +1,111 @@
+"""What the server tells: metrics, timing, records, readiness; and what its encoder does with samples out of range."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import httpx
+import numpy as np
+import pytest
+
+from legato.audio.formats import AudioFormat
+from legato.errors import NonFiniteError
+from legato.flow import Packet, StreamId
+from legato.server.app import create_app
+from legato.server.encoding import SpeechEncoding
+from legato.server.records import RequestRecord, RequestRecords
+from tests.server.running import Running
+
+
+def value(text: str, name: str) -> float:
+    """One sample of the text format."""
+    found = re.search(rf"^{re.escape(name)} ([0-9.e+-]+)$", text, re.MULTILINE)
+    return float(found.group(1)) if found else 0.0
+
+
+def test_a_request_moves_the_figures_it_should(speaker: Running) -> None:
+    client = speaker.client()
+    done = 'legato_requests_total{finish_reason="max_frames",outcome="finished",route="/v1/audio/speech"}'
+    refused = 'legato_streams_total{finish_reason="max_frames"}'
+    before = client.metrics()
+    with client.speak("Some words.", voice="ryan", max_new_tokens=3) as body:
+        body.read()
+        timing = body.headers["Server-Timing"]
+    after = client.metrics()
+    for name, change in (
+        (done, 1),
+        (refused, 1),
+        ("legato_frames_total", 3),
+        ("legato_first_packet_seconds_count", 1),
+        ('legato_stage_seconds_count{stage="codec"}', 1),
+        ("legato_real_time_factor_count", 1),
+        ('legato_encode_seconds_count{format="pcm"}', 2),
+    ):
+        assert value(after, name) - value(before, name) == change, name
+    assert value(after, "legato_audio_seconds_total") - value(before, "legato_audio_seconds_total") == pytest.approx(
+        0.24
+    )
+    for name in ("legato_streams_active", "legato_streams_queued"):
+        assert re.search(rf"^{name} 0.0$", after, re.MULTILINE)
+    assert 'legato_pool_slots{pool="codec",state="free"} 2.0' in after
+    assert "legato_packet_gap_seconds_bucket" in after
+    assert "legato_underruns_total" in after
+    assert [part.partition(";")[0] for part in timing.split(", ")] == [
+        *("input-wait", "queue", "prefill", "first-code", "first-frame", "packet-fill", "codec")
+    ]
+
+
+def test_a_request_can_be_asked_for_afterwards(speaker: Running) -> None:
+    client = speaker.client()
+    with client.speak("Words.", voice="ryan", max_new_tokens=2, response_format="wav", sample_rate=16_000) as body:
+        size = len(body.read())
+    record = client.request(body.request_id)
+    assert record["status"] == "finished"
+    assert record["finish_reason"] == "max_frames"
+    assert (record["frames"], record["samples"], record["bytes_sent"]) == (2, 2560, size)
+    assert record["audio_seconds"] == pytest.approx(0.16)
+    assert "Words" not in str(record)
+
+
+def test_only_the_latest_records_are_kept() -> None:
+    records = RequestRecords(2)
+    for name in "abc":
+        records.add(RequestRecord(id=name, route="/"))
+    assert records.find("a") is None
+    assert records.find("c") is not None
+
+
+def test_not_ready_before_warm_up_nor_while_it_drains(speaker: Running) -> None:
+    app = create_app(speaker.tts)
+
+    async def ask() -> list[tuple[int, int, int]]:
+        transport = httpx.ASGITransport(app=app)
+        seen = []
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as web:
+            for warm, draining in ((False, False), (True, False), (True, True)):
+                app.state.legato.readiness.warm, app.state.legato.readiness.draining = warm, draining
+                spoken = await web.post("/v1/audio/speech", json={"input": "Hi.", "voice": "ryan", "max_new_tokens": 1})
+                seen.append(
+                    (
+                        (await web.get("/ready")).status_code,
+                        (await web.get("/health")).status_code,
+                        spoken.status_code,
+                    )
+                )
+        return seen
+
+    assert asyncio.run(ask()) == [(503, 200, 503), (200, 200, 200), (503, 200, 503)]
+    app.state.legato.bridge.close()
+
+
+def packet(samples: list[float]) -> Packet:
+    return Packet(StreamId(0), 0, 1, 24_000, np.array(samples, dtype="<f4").tobytes(), last=True)
+
+
+def test_loud_samples_are_clipped_and_never_wrapped_and_bad_ones_never_written() -> None:
+    encoding = SpeechEncoding(AudioFormat.PCM, 24_000, 24_000, patchable=False)
+    assert np.frombuffer(encoding.take(packet([1.0, 1.2, -1.3])), "<i2").tolist() == [32767, 32767, -32768]
+    for bad in (float("nan"), float("inf")):
+        with pytest.raises(NonFiniteError):
+            SpeechEncoding(AudioFormat.PCM, 24_000, 24_000, patchable=False).take(packet([bad]))

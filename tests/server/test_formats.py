@@ -1,0 +1,200 @@
+"""What comes over HTTP is what the engine made: in every format, rate and way of streaming, and for stock clients."""
+
+from __future__ import annotations
+
+import io
+import json
+import wave
+from collections.abc import Iterator
+
+import httpx
+import numpy as np
+import numpy.typing as npt
+import openai
+import pytest
+import soundfile
+import soxr
+
+from tests.server.running import Running
+
+TEXT = "Some words to speak."
+FRAMES = 7
+RATE_HZ = 24_000
+OPTIONS = {"seed": 3, "max_new_tokens": FRAMES, "voice": "ryan"}
+DELAY_S = 0.07
+"""An MP3 stream starts with 1,105 samples of delay and ends with a whole frame of 576."""
+LSB = 1
+"""Samples of rows in batches of other sizes agree to one step of 16 bits."""
+
+Samples = npt.NDArray[np.int16]
+
+
+@pytest.fixture(scope="module")
+def truth(speaker: Running) -> Samples:
+    said = speaker.tts.say(TEXT, voice="ryan", seed=3, max_frames=FRAMES)
+    return np.clip(np.rint(said.samples * 32768), -32768, 32767).astype(np.int16)
+
+
+@pytest.fixture(scope="module")
+def web(speaker: Running) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=speaker.url, timeout=60) as client:
+        yield client
+
+
+def post(web: httpx.Client, **fields: object) -> httpx.Response:
+    answer = web.post("/v1/audio/speech", json={"model": "tiny", "input": TEXT, **OPTIONS, **fields})
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def decoded(data: bytes) -> tuple[Samples, int]:
+    samples, rate_hz = soundfile.read(io.BytesIO(data), dtype="int16")
+    return samples, rate_hz
+
+
+def with_length(flac: bytes, samples: int) -> bytes:
+    """A streamed FLAC says that its length is unknown (0), which libsndfile cannot read: say it (RFC 9639, 8.2)."""
+    assert flac[21] & 0x0F == 0
+    assert flac[22:26] == bytes(4)
+    return flac[:22] + samples.to_bytes(4, "big") + flac[26:]
+
+
+MAGIC = {
+    "mp3": (b"\xff\xf3", b"\xff\xfb", b"\xff\xf2", b"ID3"),
+    "opus": (b"OggS",),
+    "flac": (b"fLaC",),
+    "wav": (b"RIFF",),
+}
+MEDIA = {"mp3": "audio/mpeg", "opus": "audio/ogg", "flac": "audio/flac", "wav": "audio/wav", "pcm": "audio/pcm"}
+
+
+@pytest.mark.parametrize("stream", [None, False])
+@pytest.mark.parametrize("kind", ["mp3", "opus", "flac", "wav", "pcm"])
+def test_every_format_is_what_it_says_and_holds_what_was_made(
+    web: httpx.Client, truth: Samples, kind: str, stream: bool | None
+) -> None:
+    answer = post(web, response_format=kind, stream=stream, unknown_field=1)
+    data = answer.content
+    assert answer.headers["content-type"] == MEDIA[kind]
+    assert answer.headers["x-sample-rate"] == str(RATE_HZ)
+    assert answer.headers["x-ignored-fields"] == "unknown_field"
+    assert ("content-length" in answer.headers) == (stream is False)
+    if kind == "pcm":
+        samples, rate_hz = np.frombuffer(data, dtype="<i2"), RATE_HZ
+    else:
+        assert data.startswith(MAGIC[kind])
+        data = with_length(data, len(truth)) if kind == "flac" and stream is None else data
+        samples, rate_hz = decoded(data)
+    assert rate_hz == RATE_HZ
+    if kind in ("pcm", "wav", "flac"):
+        assert len(samples) == len(truth)
+        assert np.abs(samples.astype(int) - truth).max() <= LSB
+    else:
+        assert 0 <= len(samples) - len(truth) <= DELAY_S * RATE_HZ
+        assert likeness(samples, truth) > 0.55, "even of noise, which these formats keep least, more than half is there"
+
+
+def likeness(heard: Samples, made: Samples) -> float:
+    """Greatest correlation within the codec's delay."""
+    a, b = made.astype(float), np.pad(heard.astype(float), (0, len(made)))
+    scores = []
+    for delay in range(round(DELAY_S * RATE_HZ)):
+        piece = b[delay : delay + len(a)]
+        scores.append(float(a @ piece / np.sqrt((a @ a) * (piece @ piece) + 1e-9)))
+    return max(scores)
+
+
+def test_another_sound_would_be_noticed(truth: Samples) -> None:
+    assert likeness(truth[::-1].copy(), truth) < 0.3
+    assert likeness(truth, truth) > 0.99
+
+
+def test_mp3_is_what_comes_unasked(web: httpx.Client) -> None:
+    assert post(web).headers["content-type"] == "audio/mpeg"
+
+
+def test_a_streamed_wav_has_one_header_of_open_size_and_a_whole_one_exact_sizes(
+    web: httpx.Client, truth: Samples
+) -> None:
+    streamed, whole = (post(web, response_format="wav", stream=stream).content for stream in (None, False))
+    assert streamed.count(b"RIFF") == streamed.count(b"WAVEfmt ") == 1
+    assert streamed[4:8] == streamed[40:44] == b"\xff\xff\xff\xff"
+    pcm = post(web, response_format="pcm").content
+    assert np.abs(np.frombuffer(streamed[44:], "<i2").astype(int) - np.frombuffer(pcm, "<i2")).max() <= LSB
+    with wave.open(io.BytesIO(whole)) as file:
+        assert file.getnframes() == len(truth)
+        assert file.getframerate() == RATE_HZ
+        assert file.getnchannels() == 1
+        assert len(file.readframes(10**9)) == 2 * len(truth)
+
+
+@pytest.mark.parametrize("rate_hz", [8_000, 16_000, 48_000])
+def test_another_rate_is_the_whole_sound_resampled(web: httpx.Client, truth: Samples, rate_hz: int) -> None:
+    answer = post(web, response_format="wav", sample_rate=rate_hz, packet_frames=[1])
+    samples, told_hz = decoded(answer.content)
+    at_once = soxr.resample(truth.astype(np.float32) / 32768, RATE_HZ, rate_hz)
+    assert told_hz == rate_hz == int(answer.headers["x-sample-rate"])
+    assert len(samples) == round(len(truth) * rate_hz / RATE_HZ)
+    assert np.abs(samples / 32768 - np.clip(at_once, -1, 1)).max() < 3e-4
+
+
+@pytest.mark.parametrize("kind", ["pcm", "wav", "mp3"])
+def test_events_carry_the_same_sound_and_then_what_it_cost(speaker: Running, truth: Samples, kind: str) -> None:
+    with speaker.client().speak_events(TEXT, response_format=kind, voice="ryan", seed=3, max_new_tokens=FRAMES) as body:
+        assert body.headers["Content-Type"].startswith("text/event-stream")
+        events = list(body.events())
+    *deltas, done = events
+    assert {event.type for event in deltas} == {"speech.audio.delta"}
+    assert all(event.body["response_format"] == kind for event in deltas)
+    data = b"".join(event.audio for event in deltas)
+    samples = np.frombuffer(data, "<i2") if kind == "pcm" else decoded(data)[0]
+    if kind != "mp3":
+        assert np.abs(samples.astype(int) - truth).max() <= LSB
+        assert len(deltas) == 3, "packets of 1, 2 and 4 frames"
+    assert done.type == "speech.audio.done"
+    assert done.body["finish_reason"] == "max_frames"
+    usage = done.body["usage"]
+    assert isinstance(usage, dict)
+    assert usage["output_tokens"] == FRAMES
+    assert usage["input_tokens"] > 3
+    assert usage["total_tokens"] == usage["input_tokens"] + FRAMES
+    timing = done.body["timing"]
+    assert isinstance(timing, dict)
+    assert sum(timing["stages_ms"].values()) == pytest.approx(timing["first_packet_ms"], abs=0.01)
+    assert done.body["request_id"] == body.request_id
+
+
+def test_stream_true_alone_means_events(web: httpx.Client) -> None:
+    answer = post(web, response_format="pcm", stream=True)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    last = json.loads(answer.text.strip().split("\n\n")[-1].removeprefix("data: "))
+    assert last["type"] == "speech.audio.done"
+    assert post(web, response_format="pcm", stream=True, stream_format="audio").headers["content-type"] == "audio/pcm"
+
+
+@pytest.mark.parametrize("kind", ["mp3", "opus", "flac", "wav", "pcm"])
+def test_the_openai_client_works_unchanged(speaker: Running, kind: str) -> None:
+    with (
+        openai.OpenAI(base_url=f"{speaker.url}/v1", api_key="none", max_retries=0) as client,
+        client.audio.speech.with_streaming_response.create(
+            model="gpt-4o-mini-tts",
+            voice="alloy",
+            input=TEXT,
+            extra_body={"max_new_tokens": 2, "response_format": kind},
+        ) as answer,
+    ):
+        data = b"".join(answer.iter_bytes())
+    assert len(data) == 2 * 2 * 1920 if kind == "pcm" else data.startswith(MAGIC[kind])
+
+
+def test_the_openai_client_reads_events_and_models(speaker: Running) -> None:
+    with openai.OpenAI(base_url=f"{speaker.url}/v1", api_key="none", max_retries=0) as client:
+        assert {"tiny", "tts-1", "gpt-4o-mini-tts"} <= {model.id for model in client.models.list()}
+        with client.audio.speech.with_streaming_response.create(
+            model="tts-1", voice="nova", input=TEXT, stream_format="sse", extra_body={"max_new_tokens": 1}
+        ) as answer:
+            kinds = [json.loads(line[6:])["type"] for line in answer.iter_lines() if line]
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.audio.speech.create(model="tts-1", voice="nobody", input=TEXT)
+    assert kinds[-1] == "speech.audio.done"
+    assert (refused.value.code, refused.value.param) == ("unknown_voice", "voice")
