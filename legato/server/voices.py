@@ -132,12 +132,10 @@ class VoiceFolder:
     def _read(self, path: Path) -> None:
         try:
             voice = KeptVoice(**json.loads(path.read_text(encoding="utf-8")))
-            if (
-                voice.id != path.stem
-                or not _ID.fullmatch(voice.id)
-                or not re.fullmatch("[0-9a-f]{32}", voice.recording)
-            ):
+            if voice.id != path.stem or not _ID.fullmatch(voice.id) or not _DIGEST.fullmatch(voice.recording):
                 raise ValueError("its ids are not those of its file")
+            if not isinstance(voice.transcript, str) or not isinstance(voice.created_s, int):
+                raise ValueError("its fields have wrong types")
             checked_name(voice.name)
             if not self.recording(voice).is_file():
                 raise ValueError("its recording is missing")
