@@ -9,8 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from legato.models.synth import write_checkpoint
+
+torch.set_num_threads(1)
+"""Tiny tensors are slower in two threads than in one, and much slower where the cores are busy."""
 
 TinyCheckpoint = Callable[[str], Path]
 
