@@ -1,0 +1,1 @@
+"""Tests of the benchmarks: what they report, never how fast this machine is."""
