@@ -34,8 +34,8 @@ def cloner(tiny_checkpoint: TinyCheckpoint, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="package")
 def reader(tiny_checkpoint: TinyCheckpoint) -> Iterator[Running]:
-    """Its front end knows word times; its sockets may be idle for half a second."""
-    config = ServerConfig(model_id="tiny-embedded", idle_s=0.5, warm_up=False, wyoming_port=0)
+    """Its front end knows word times; its sockets may be idle for four seconds."""
+    config = ServerConfig(model_id="tiny-embedded", idle_s=4.0, warm_up=False, wyoming_port=0)
     with load(tiny_checkpoint("tiny-embedded"), slots=2, positions=512) as tts, running(tts, config) as server:
         yield server
 

@@ -46,6 +46,8 @@ def truth(reader: Running, text: str, *, streamed: bool) -> np.ndarray:
 
 
 def test_whole_texts_streams_of_text_and_voices(wyoming: int, reader: Running) -> None:
+    at_once, in_pieces = truth(reader, TEXT, streamed=False), truth(reader, TEXT, streamed=True)
+
     async def work() -> None:
         async with AsyncTcpClient("127.0.0.1", wyoming) as client:
             await send(client, Describe())
@@ -58,14 +60,14 @@ def test_whole_texts_streams_of_text_and_voices(wyoming: int, reader: Running) -
             events = await until(client, "audio-stop")
             start = AudioStart.from_event(events[0])
             assert (start.rate, start.width, start.channels) == (reader.tts.sample_rate_hz, 2, 1)
-            assert np.abs(samples(events) - truth(reader, TEXT, streamed=False)).max() <= 1
+            assert np.abs(samples(events) - at_once).max() <= 1
             voice = SynthesizeVoice(name=program.voices[0].name)
             pieces = [SynthesizeChunk(piece) for piece in ("One tw", "o thr", "ee.")]
             await send(client, SynthesizeStart(voice=voice), *pieces, Synthesize(TEXT), SynthesizeStop())
             events = await until(client, "synthesize-stopped")
             kinds = [event.type for event in events if event.type != "audio-chunk"]
             assert kinds == ["audio-start", "audio-stop", "synthesize-stopped"]
-            assert np.abs(samples(events) - truth(reader, TEXT, streamed=True)).max() <= 1
+            assert np.abs(samples(events) - in_pieces).max() <= 1
             await send(client, SynthesizeStart(), SynthesizeStop(), Ping())
             assert [event.type for event in await until(client, "pong")] == ["synthesize-stopped", "pong"]
 
