@@ -258,6 +258,8 @@ class ResidualUnit(nn.Module):
         self.conv1 = CausalConv(width, width, 7, dilation)
         self.act2 = SnakeBeta(width)
         self.conv2 = CausalConv(width, width, 1)
+        nn.init.zeros_(self.conv2.conv.weight)
+        nn.init.zeros_(self.conv2.conv.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.conv2(self.act2(self.conv1(self.act1(x))))

@@ -184,14 +184,14 @@ class Training:
         self.optimiser.step()
 
 
-def learning_rate(phase: str, steps: int, share: float) -> float:
+def learning_rate(peak: float, steps: int, share: float) -> float:
     """A short rise, then half a cosine over the budget down to a twentieth."""
-    return PEAK_RATE[phase] * min(1.0, (steps + 1) / 100) * (0.05 + 0.475 * (1 + math.cos(math.pi * min(share, 1.0))))
+    return peak * min(1.0, (steps + 1) / 100) * (0.05 + 0.475 * (1 + math.cos(math.pi * min(share, 1.0))))
 
 
-def clock(device: str) -> float:
-    """What a budget counts: CPU seconds on a CPU, seconds of the wall with an accelerator."""
-    return time.process_time() if device == "cpu" else time.monotonic()
+def clock(wall: bool) -> float:
+    """What a budget counts: CPU seconds, or seconds of the wall (an accelerator, or a date to be kept)."""
+    return time.monotonic() if wall else time.process_time()
 
 
 def batches(data: Data, phase: str, frames_per_batch: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -200,30 +200,44 @@ def batches(data: Data, phase: str, frames_per_batch: int) -> Iterator[tuple[Ten
         yield data.batch(max(1, frames_per_batch // frames), frames)
 
 
-def train(phase: str, budget_s: float, frames_per_batch: int, device: str, last_units: bool) -> None:
-    training = Training(device)
+@dataclass(frozen=True)
+class Plan:
+    """One call: how long to train, on what."""
+
+    phase: str
+    budget_s: float
+    """Of the phase in all, earlier calls included."""
+    peak_rate: float
+    frames_per_batch: int
+    device: str
+    wall: bool
+    last_units: bool
+
+
+def train(plan: Plan) -> None:
+    phase, training = plan.phase, Training(plan.device)
     if CHECKPOINT.exists():
         training.load(CHECKPOINT)
-    training.skip_last_units(not last_units)
+    training.skip_last_units(not plan.last_units)
     data = Data(np.random.default_rng(sum(training.steps.values())))
     data.reload()
-    spent_s = training.spent_s[phase]
-    print(f"{phase}: {data.hours():.2f} h of speech, {spent_s:.0f} of {budget_s:.0f} s spent", flush=True)
+    before, started, saved = training.spent_s[phase], clock(plan.wall), time.monotonic()
+    print(f"{phase}: {data.hours():.2f} h of speech, {before:.0f} of {plan.budget_s:.0f} s spent", flush=True)
     step = training.spectral_step if phase == "spectral" else training.adversarial_step
-    before, started, saved = training.spent_s[phase], clock(device), time.monotonic()
     sums: dict[str, float] = {}
     summed = 0
-    for codes, samples in batches(data, phase, frames_per_batch):
-        share = training.spent_s[phase] / budget_s
+    for codes, samples in batches(data, phase, plan.frames_per_batch):
+        share = training.spent_s[phase] / plan.budget_s
         if share >= 1:
             break
-        wanted = samples[:, WARM_UP_FRAMES * FRAME_SAMPLES :].to(device)
-        for name, value in step(codes.to(device), wanted, learning_rate(phase, training.steps[phase], share)).items():
+        wanted = samples[:, WARM_UP_FRAMES * FRAME_SAMPLES :].to(plan.device)
+        rate = learning_rate(plan.peak_rate, training.steps[phase], share)
+        for name, value in step(codes.to(plan.device), wanted, rate).items():
             sums[name] = sums.get(name, 0.0) + value
         training.steps[phase] += 1
         summed += 1
         training.follow(phase)
-        training.spent_s[phase] = before + clock(device) - started
+        training.spent_s[phase] = before + clock(plan.wall) - started
         if training.steps[phase] % 50 == 0:
             means = " ".join(f"{name} {value / summed:.3f}" for name, value in sums.items())
             print(f"{phase} {training.steps[phase]} {training.spent_s[phase]:.0f} s: {means}", flush=True)
@@ -238,7 +252,9 @@ def train(phase: str, budget_s: float, frames_per_batch: int, device: str, last_
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("phase", choices=("spectral", "adversarial"))
-    parser.add_argument("--budget-s", type=float, required=True, help="CPU seconds, or seconds on an accelerator")
+    parser.add_argument("--budget-s", type=float, required=True, help="CPU seconds; of the wall with --wall or CUDA")
+    parser.add_argument("--wall", action="store_true", help="count seconds of the wall on a CPU too")
+    parser.add_argument("--peak-rate", type=float, help="highest learning rate")
     parser.add_argument("--frames-per-batch", type=int, default=120)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--last-units", action="store_true", help="train the residual units at 24 kHz too")
@@ -247,7 +263,16 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     torch._dynamo.config.recompile_limit = 64  # one graph for each width, with and without gradients
     codec_net.snake_beta = torch.compile(codec_net.snake_beta, dynamic=True)
-    train(arguments.phase, arguments.budget_s, arguments.frames_per_batch, arguments.device, arguments.last_units)
+    plan = Plan(
+        arguments.phase,
+        arguments.budget_s,
+        arguments.peak_rate or PEAK_RATE[arguments.phase],
+        arguments.frames_per_batch,
+        arguments.device,
+        arguments.wall or arguments.device != "cpu",
+        arguments.last_units,
+    )
+    train(plan)
 
 
 if __name__ == "__main__":
