@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from legato.models.codec.quantizer import bake_codebook
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "embedded"
 FRAMES = 40
+TrainingNet = Any
+"""`CodecDecoder` of the recipe, whose files are loaded by path and have no types here."""
 TOLERANCE = 1e-5
 """Of the loudest sample: all is float64 but the training net's rotation angles and the samples it hands out."""
 
@@ -32,7 +35,7 @@ def codec_net() -> ModuleType:
     return module
 
 
-def small_net(codec_net: ModuleType, **changes: object) -> torch.nn.Module:
+def small_net(codec_net: ModuleType, **changes: object) -> TrainingNet:
     """Random weights, all of them large enough to matter."""
     sizes: dict[str, object] = dict(  # noqa: C408  reads like the call it stands for
         latent_dim=12, codebook_dim=8, codebook_size=16, decoder_dim=16, hidden_size=8, intermediate_size=12,
@@ -49,7 +52,7 @@ def small_net(codec_net: ModuleType, **changes: object) -> torch.nn.Module:
     return net
 
 
-def engine_decoder(net: torch.nn.Module) -> CodecDecoder:
+def engine_decoder(net: TrainingNet) -> CodecDecoder:
     sizes = {name: value for name, value in vars(net.sizes).items() if name in CodecDecoderConfig.__slots__}
     decoder = CodecDecoder(CodecDecoderConfig(**sizes, attention_window=net.sizes.sliding_window)).double().eval()
     weights = dict(net.state_dict())
@@ -61,7 +64,7 @@ def engine_decoder(net: torch.nn.Module) -> CodecDecoder:
 
 
 @torch.no_grad()
-def largest_difference(net: torch.nn.Module, decoder: CodecDecoder) -> float:
+def largest_difference(net: TrainingNet, decoder: CodecDecoder) -> float:
     """Relative to the loudest sample, on random codes."""
     codes = torch.randint(net.sizes.codebook_size, (2, FRAMES, net.sizes.num_quantizers))
     engine: Tensor = decoder(decoder.fresh(2), codes)[0]
