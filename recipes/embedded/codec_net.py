@@ -1,9 +1,8 @@
 """The codec decoder as one whole-sequence module for training, with the official parameter names.
 
 Owns the sizes of the embedded voice's codec and the arithmetic of a whole sequence: causal padding, no history.
-Streaming is the engine's work; `codec_export.py` holds the two together. The graph is that of the Qwen3-TTS 12
-Hz tokenizer's decoder: RVQ sums, causal convolution, sliding-window transformer, ConvNeXt upsampling, SnakeBeta
-convolution blocks.
+Streaming is the engine's work; `codec_export.py` holds the two together. The graph is that of the Qwen3-TTS 12 Hz
+tokenizer's decoder: RVQ, causal convolution, windowed transformer, ConvNeXt upsampling, SnakeBeta convolution blocks.
 """
 
 from __future__ import annotations
@@ -80,8 +79,7 @@ class CausalUpsample(nn.Module):
         self.stride = stride
 
     def forward(self, x: Tensor) -> Tensor:
-        B, _, T = x.shape
-        width_out = self.conv.out_channels
+        B, T, width_out = x.shape[0], x.shape[2], self.conv.out_channels
         weight = self.conv.weight.view(-1, width_out, self.inputs, self.stride).flip(2)
         taps = weight.permute(3, 1, 0, 2).reshape(self.stride * width_out, -1, self.inputs)
         y = functional.conv1d(functional.pad(x, (self.inputs - 1, 0)), taps)
@@ -101,8 +99,7 @@ class SnakeBeta(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.alpha = nn.Parameter(torch.zeros(width))
-        self.beta = nn.Parameter(torch.zeros(width))
+        self.alpha, self.beta = (nn.Parameter(torch.zeros(width)) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
         return snake_beta(x, self.alpha, self.beta)
@@ -137,9 +134,7 @@ class Attention(nn.Module):
         super().__init__()
         width = sizes.num_attention_heads * sizes.head_dim
         self.heads, self.window = sizes.num_attention_heads, sizes.sliding_window
-        self.q_proj = nn.Linear(sizes.hidden_size, width, bias=False)
-        self.k_proj = nn.Linear(sizes.hidden_size, width, bias=False)
-        self.v_proj = nn.Linear(sizes.hidden_size, width, bias=False)
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(sizes.hidden_size, width, bias=False) for _ in range(3))
         self.o_proj = nn.Linear(width, sizes.hidden_size, bias=False)
 
     def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
@@ -156,9 +151,9 @@ class Attention(nn.Module):
 class GatedMlp(nn.Module):
     def __init__(self, sizes: CodecSizes) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(sizes.hidden_size, sizes.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(sizes.hidden_size, sizes.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(sizes.intermediate_size, sizes.hidden_size, bias=False)
+        width, inner = sizes.hidden_size, sizes.intermediate_size
+        self.gate_proj, self.up_proj = (nn.Linear(width, inner, bias=False) for _ in range(2))
+        self.down_proj = nn.Linear(inner, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
@@ -210,30 +205,19 @@ class Codebook(nn.Module):
         self.register_buffer("cluster_usage", torch.ones(len(entries)))
 
 
-class QuantizerLevel(nn.Module):
-    def __init__(self, entries: Tensor) -> None:
-        super().__init__()
-        self._codebook = Codebook(entries)
-
-
-class LevelStack(nn.Module):
-    def __init__(self, books: Tensor) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(QuantizerLevel(entries) for entries in books)
-
-
 class ResidualQuantizer(nn.Module):
     """Sum of looked-up entries, projected to the codec's width."""
 
     def __init__(self, books: Tensor, width: int) -> None:
         super().__init__()
-        self.vq = LevelStack(books)
+        levels = nn.ModuleList(nn.ModuleDict({"_codebook": Codebook(entries)}) for entries in books)
+        self.vq = nn.ModuleDict({"layers": levels})
         self.output_proj = nn.Conv1d(books.shape[-1], width, 1, bias=False)
 
     def forward(self, codes: Tensor) -> Tensor:
         entries = [
-            functional.embedding(codes[..., level], layer._codebook.embedding_sum)
-            for level, layer in enumerate(self.vq.layers)
+            functional.embedding(codes[..., level], layer["_codebook"].embedding_sum)
+            for level, layer in enumerate(self.vq["layers"])
         ]
         return self.output_proj(torch.stack(entries).sum(0).transpose(1, 2))
 
@@ -291,10 +275,9 @@ class CodecDecoder(nn.Module):
         self.quantizer = Quantizer(books, sizes)
         self.pre_conv = CausalConv(sizes.codebook_dim, sizes.latent_dim, 3)
         self.pre_transformer = PreTransformer(sizes)
+        latent = sizes.latent_dim
         self.upsample = nn.ModuleList(
-            nn.ModuleList(
-                [CausalUpsample(sizes.latent_dim, sizes.latent_dim, ratio, ratio), ConvNeXt(sizes.latent_dim)]
-            )
+            nn.ModuleList([CausalUpsample(latent, latent, ratio, ratio), ConvNeXt(latent)])
             for ratio in sizes.upsampling_ratios
         )
         widths = [sizes.decoder_dim >> level for level in range(len(sizes.upsample_rates) + 1)]
