@@ -74,8 +74,8 @@ def test_verify_runs_on_a_checkpoint_and_writes_its_reports(
     tiny_checkpoint: TinyCheckpoint, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two groups of the real run; all of them are tested with `legato.verify`."""
-    for group in set(GROUPS) - {"worked convolution example", "cloned voice"}:
-        monkeypatch.delitem(GROUPS, group)
+    chosen = {group: GROUPS[group] for group in ("worked convolution example", "cloned voice")}
+    monkeypatch.setattr("legato.verify.run.GROUPS", chosen)
     monkeypatch.setattr("legato.cli.verify.set_threads", lambda _threads: 1)
     folder, as_json, page = tiny_checkpoint("tiny-embedded"), tmp_path / "report.json", tmp_path / "report.html"
     outputs = ["--json", str(as_json), "--html", str(page)]
