@@ -20,12 +20,12 @@ All streams start together and make the same number of frames. A frame is 80 ms 
 """
 
 
-@click.group(short_help="Measure speed.")
+@click.group(short_help="Measure speed.", epilog=EPILOG)
 def bench() -> None:
     """Measure speed and memory."""
 
 
-@bench.command(epilog=EPILOG)
+@bench.command(epilog=EPILOG, short_help="Throughput against batch size.")
 @click.argument("model", default="embedded", metavar="[MODEL]")
 @click.option("--batches", default="1,2,4,8", show_default=True, help="Streams at once, one table row each.")
 @click.option("--frames", type=click.IntRange(min=1), default=32, show_default=True, help="Frames of each stream.")
