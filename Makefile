@@ -146,6 +146,7 @@ $(VOICE): recipes/embedded/requirements.txt
 	"$(PYTHON)" -m venv $(VOICE_VENV)
 	$(call install_torch,$(VOICE_VENV))
 	$(VOICE_PIP) install -r recipes/embedded/requirements.txt -e .
+	$(VOICE_PIP) install --no-deps resemblyzer==0.1.4
 	@touch $@
 
 $(DEV): $(RUN)
