@@ -10,6 +10,7 @@ from torch import Tensor
 
 from legato.models.codec.decoder import CodecDecoder
 from legato.models.codec.state import CodecHistory
+from legato.models.codec.upsample import ResidualUnit
 from legato.verify import codec, codec_layers, convolution
 from legato.verify.lines import CheckLine, Kind, Verdict, tally
 from legato.verify.partitions import ALL, partitions
@@ -103,6 +104,20 @@ def test_every_layer_is_checked_and_every_history_has_its_control() -> None:
     assert checked == [layer.name for layer in layers]
     controlled = {line.setting.split(",")[0] for line in lines if line.kind is Kind.CONTROL}
     assert controlled == {layer.name for layer in layers if layer.stateful}
+
+
+def test_a_unit_that_is_the_identity_by_its_weights_has_no_history_to_drop() -> None:
+    torch.manual_seed(0)
+    unit = ResidualUnit(4, 1)
+    layer = codec_layers.CodecLayer("unit", unit, 2, 2)
+    x = torch.randn(1, 4, 2 * DEPTH.layer_frames)
+    with torch.inference_mode():
+        assert codec_layers.dropped_history(layer, x, DEPTH.layer_frames, "cpu").verdict is Verdict.CAUGHT
+        for parameter in unit.conv2.parameters():
+            parameter.zero_()
+        line = codec_layers.dropped_history(layer, x, DEPTH.layer_frames, "cpu")
+    assert line.verdict is Verdict.NOT_APPLICABLE
+    assert "zero" in line.note
 
 
 def test_the_layers_in_order_are_the_decoder() -> None:
