@@ -139,11 +139,6 @@ def chosen_sampling(config: ModelConfig, options: SamplingOptions) -> Sampling |
     return replace(default_sampling(config), **options) if options else None
 
 
-def greedy(sampling: Sampling) -> Sampling:
-    """The same settings with both temperatures 0."""
-    return replace(sampling, temperature=0.0, predictor_temperature=0.0)
-
-
 SLOWEST, FASTEST = 0.25, 4.0
 
 

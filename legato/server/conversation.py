@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from legato.engine.resolve import SpeechRequest
 from legato.errors import InputError, LegatoError, StateError
 from legato.server.errors import ApiError, api_error
 from legato.server.fields import Fields, read_message
+from legato.server.session_settings import limits_of
 from legato.server.spoken import Spoken
-from legato.server.state import ServerState
+from legato.server.state import ServerState, state_of
 from legato.session.events import Outgoing
 
 log = logging.getLogger("legato.server")
@@ -68,6 +71,21 @@ class Dialect(Protocol):
 
     async def refuse(self, error: ApiError) -> None:
         """Tell the client of an error."""
+
+
+async def serve_socket(
+    socket: WebSocket, route: str, *, buffer_ms: int, dialect: Callable[[ServerState, Wire, Spoken], Dialect]
+) -> None:
+    """One connection of `route`, whatever it speaks: accepted, refused while the server is not ready, then served."""
+    state = state_of(socket)
+    await socket.accept()
+    wire = Wire(socket, state.config.stall_s)
+    if not state.readiness.ready:
+        await wire.close(TRY_LATER, "the server is starting or stopping")
+        return
+    request = SpeechRequest()
+    async with Spoken(state, route, request, limits_of(state, request, buffer_ms=buffer_ms)) as spoken:
+        await converse(socket, state, wire, spoken, dialect(state, wire, spoken))
 
 
 async def converse(socket: WebSocket, state: ServerState, wire: Wire, spoken: Spoken, dialect: Dialect) -> None:

@@ -10,9 +10,8 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.websockets import WebSocket
 
-from legato.engine.resolve import SpeechRequest
 from legato.errors import InputError, StateError, TextTooLongError
-from legato.server.conversation import TRY_LATER, Wire, converse
+from legato.server.conversation import Wire, serve_socket
 from legato.server.encoding import chosen_rate
 from legato.server.errors import ApiError
 from legato.server.fields import Fields
@@ -21,7 +20,7 @@ from legato.server.realtime_settings import RealtimeSettings, updated
 from legato.server.session_settings import check_request, limits_of
 from legato.server.speech_request import build
 from legato.server.spoken import Spoken
-from legato.server.state import ServerState, state_of
+from legato.server.state import ServerState
 from legato.session.events import Acknowledged, Outgoing
 
 ROUTE = "/api-ws/v1/realtime"
@@ -150,15 +149,7 @@ class RealtimeSocket:
 
 async def serve(socket: WebSocket) -> None:
     """One connection. The model's name in its URL is not looked at: the SDK sends that of the hosted service."""
-    state = state_of(socket)
-    await socket.accept()
-    wire = Wire(socket, state.config.stall_s)
-    if not state.readiness.ready:
-        await wire.close(TRY_LATER, "the server is starting or stopping")
-        return
-    request = SpeechRequest()
-    async with Spoken(state, ROUTE, request, limits_of(state, request, buffer_ms=30_000)) as spoken:
-        await converse(socket, state, wire, spoken, RealtimeSocket(state, wire, spoken))
+    await serve_socket(socket, ROUTE, buffer_ms=30_000, dialect=RealtimeSocket)
 
 
 def add_routes(app: FastAPI) -> None:

@@ -10,9 +10,8 @@ from fastapi import FastAPI
 from starlette.websockets import WebSocket
 
 from legato.audio.formats import AudioFormat
-from legato.engine.resolve import SpeechRequest
 from legato.errors import InputError, StateError
-from legato.server.conversation import TRY_LATER, Wire, converse
+from legato.server.conversation import Wire, serve_socket
 from legato.server.encoding import chosen_format, chosen_rate
 from legato.server.errors import ApiError
 from legato.server.fields import Fields
@@ -32,7 +31,7 @@ from legato.server.speech_messages import (
 )
 from legato.server.speech_request import build
 from legato.server.spoken import Spoken
-from legato.server.state import ServerState, state_of
+from legato.server.state import ServerState
 from legato.session.events import Acknowledged, Outgoing
 from legato.text.segment import Segmenter, SegmentRule
 
@@ -172,15 +171,7 @@ class SpeechSocket:
 
 async def serve(socket: WebSocket) -> None:
     """One connection."""
-    state = state_of(socket)
-    await socket.accept()
-    wire = Wire(socket, state.config.stall_s)
-    if not state.readiness.ready:
-        await wire.close(TRY_LATER, "the server is starting or stopping")
-        return
-    request = SpeechRequest()
-    async with Spoken(state, ROUTE, request, limits_of(state, request, buffer_ms=10_000)) as spoken:
-        await converse(socket, state, wire, spoken, SpeechSocket(state, wire, spoken))
+    await serve_socket(socket, ROUTE, buffer_ms=10_000, dialect=SpeechSocket)
 
 
 def add_routes(app: FastAPI) -> None:
