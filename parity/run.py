@@ -9,12 +9,15 @@ package computes today.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +32,8 @@ from parity.records import Record, read_facts, read_record, write_thin
 from parity.subject import Subject
 
 FIXTURES = Path(__file__).parent.parent / "tests" / "fixtures" / "parity"
+LIMIT_S = 1800
+"""Twelve times what a run takes on two free cores; what takes longer hangs."""
 FIXTURE_TOLERANCE = 2e-5
 """The official package itself differs by this much between processors."""
 
@@ -39,12 +44,22 @@ def make_checkpoint(name: str, folder: Path) -> None:
     write_checkpoint(name, folder)
 
 
-def run_oracle(python: Path, checkpoints: Path, records: Path, names: tuple[str, ...]) -> None:
-    """The official side, in its own environment and process."""
+@contextmanager
+def at_most(limit_s: float) -> Iterator[None]:
+    """A run that hangs prints the stack of every thread and ends this process with status 1."""
+    faulthandler.dump_traceback_later(limit_s, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def run_oracle(python: Path, checkpoints: Path, records: Path, names: tuple[str, ...], *, limit_s: float) -> None:
+    """The official side, in its own environment and process, which is ended with an error if it takes too long."""
     root = Path(__file__).parent.parent
     environment = os.environ | {"PYTHONPATH": str(root), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
     command = [str(python.absolute()), "-m", "parity.oracle", str(checkpoints.absolute()), str(records.absolute())]
-    subprocess.run([*command, *names], check=True, env=environment, cwd=root)
+    subprocess.run([*command, *names], check=True, env=environment, cwd=root, timeout=limit_s)
 
 
 def compare_checkpoint(subject: Subject, record: Record, checkpoint: str, scratch: Path) -> list[Check]:
@@ -117,12 +132,12 @@ def report(title: str, records: Path, checks: list[Check], names: tuple[str, ...
     return len(failed)
 
 
-def run_tiny(oracle: Path, work: Path, *, write_fixtures: bool) -> tuple[int, int]:
+def run_tiny(oracle: Path, work: Path, *, write_fixtures: bool, limit_s: float) -> tuple[int, int]:
     """The tiny checkpoints, the negative controls and the fixtures; returns what passed and what failed."""
     checkpoints, records = work / "checkpoints", work / "records"
     for name in cases.CHECKPOINTS:
         make_checkpoint(name, checkpoints / name)
-    run_oracle(oracle, checkpoints, records, cases.CHECKPOINTS)
+    run_oracle(oracle, checkpoints, records, cases.CHECKPOINTS, limit_s=limit_s)
     if write_fixtures:
         print(f"fixtures: {write_thin(records, FIXTURES):,} bytes")
     with tempfile.TemporaryDirectory() as scratch:
@@ -138,11 +153,11 @@ def run_tiny(oracle: Path, work: Path, *, write_fixtures: bool) -> tuple[int, in
     return len(checks) - failed, failed + len(missed) + len(complaints)
 
 
-def run_full(oracle: Path, work: Path) -> tuple[int, int]:
+def run_full(oracle: Path, work: Path, *, limit_s: float) -> tuple[int, int]:
     """One checkpoint of the full size; returns what passed and what failed."""
     checkpoints, records, names = work / "checkpoints", work / "records-full", (cases.FULL_CHECKPOINT,)
     make_checkpoint(cases.FULL_CHECKPOINT, checkpoints / cases.FULL_CHECKPOINT)
-    run_oracle(oracle, checkpoints, records, names)
+    run_oracle(oracle, checkpoints, records, names, limit_s=limit_s)
     with tempfile.TemporaryDirectory() as scratch:
         checks = compare_all(checkpoints, records, names, Path(scratch))
     failed = report("full size", records, checks, names)
@@ -158,14 +173,19 @@ def main() -> int:
     parser.add_argument("--full", action="store_true", help=f"also {cases.FULL_CHECKPOINT} at full size")
     parser.add_argument("--only-full", action="store_true", help="the full size alone")
     parser.add_argument("--write-fixtures", action="store_true", help="renew tests/fixtures/parity")
+    parser.add_argument("--limit-s", type=float, default=LIMIT_S, help="seconds for either size; then it has hung")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     started = time.perf_counter()
+    oracle, work, limit_s = arguments.oracle, arguments.work, arguments.limit_s
+    oracle_s = limit_s / 2
     results: list[tuple[int, int]] = []
     if not arguments.only_full:
-        results.append(run_tiny(arguments.oracle, arguments.work, write_fixtures=arguments.write_fixtures))
+        with at_most(limit_s):
+            results.append(run_tiny(oracle, work, write_fixtures=arguments.write_fixtures, limit_s=oracle_s))
     if arguments.full or arguments.only_full:
-        results.append(run_full(arguments.oracle, arguments.work))
+        with at_most(limit_s):
+            results.append(run_full(oracle, work, limit_s=oracle_s))
     passed, failed = (sum(each) for each in zip(*results, strict=True))
     print(f"\nparity: {passed} passed, {failed} failed ({time.perf_counter() - started:.0f} s)")
     return 1 if failed else 0
