@@ -80,11 +80,15 @@ def compute_options(function: _Decorated) -> _Decorated:
 
 
 def set_threads(threads: int | None) -> int:
-    """Tell torch, once for this process, how many threads to use; returns the number."""
+    """Tell torch, once for this process, how many threads to use; returns the number.
+
+    And that float32 is float32: on CUDA cuDNN would else round the inputs of convolutions to 10 bits (TF32).
+    """
     import torch
 
     count = threads or default_threads()
     torch.set_num_threads(count)
+    torch.backends.cudnn.allow_tf32 = False
     return count
 
 

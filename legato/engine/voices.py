@@ -88,10 +88,11 @@ class VoiceStore:
         self.encoded += 1
         try:
             with torch.inference_mode():
-                vector = speaker_vector(self._speaker, torch.from_numpy(samples))
+                recording = torch.from_numpy(samples).to(self._speaker.fc.weight.device)
+                vector = speaker_vector(self._speaker, recording)
                 if not transcript:
                     return Voice(key, vector, torch.empty(0, 0, dtype=torch.long), (), ())
-                codes = self._encoder.encode(torch.from_numpy(samples)[None])[0][0]
+                codes = self._encoder.encode(recording[None])[0][0]
                 _, history = self._decoder.forward(self._decoder.fresh(1), codes[None])
         except (RuntimeError, MemoryError) as error:  # torch says no memory in either way
             raise ReferenceAudioError(f"the reference could not be encoded: {error}", field="clone") from error

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 
 from legato.config.engine import EngineConfig
 from legato.engine.engine import Engine
@@ -141,6 +142,21 @@ def test_a_checkpoint_without_encoders_says_which_one_has_them(base: Base) -> No
     store = VoiceStore(base.model.decoder, None, None, limit_bytes=2**20)
     with pytest.raises(UnsupportedError, match="Base"):
         store.voice(recording(1), ())
+
+
+def test_a_reference_goes_to_the_device_that_its_model_is_on(tiny_checkpoint: TinyCheckpoint) -> None:
+    """Where no accelerator is at hand, torch's meta device shows it: it computes shapes, and refuses CPU samples."""
+    elsewhere = load_model(tiny_checkpoint("tiny-base"))
+    assert elsewhere.encoder is not None
+    assert elsewhere.speaker_encoder is not None
+    for module in (elsewhere.decoder, elsewhere.encoder, elsewhere.speaker_encoder):
+        module.to("meta")
+    store = VoiceStore(elsewhere.decoder, elsewhere.encoder, elsewhere.speaker_encoder, limit_bytes=2**28)
+    voice = store.voice(recording(1), WORDS)
+    tensors = [voice.codes, voice.speaker_vector, *(each for history in voice.histories for each in history.tensors())]
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
+    with pytest.raises(RuntimeError, match="meta"):
+        elsewhere.encoder.encode(torch.from_numpy(recording(1))[None])  # the control: what the store must not do
 
 
 # --- clones side by side ---------------------------------------------------------------------------------------------
