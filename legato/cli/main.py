@@ -35,17 +35,20 @@ Exit codes: 0 done, 1 a check or the work itself failed, 2 the request was refus
 
 
 class LazyGroup(click.Group):
-    """Imports a command's file when the command, or the list of all, is asked for."""
+    """Imports a command's file when the command, or the list of all, is asked for: `stem` and its name."""
+
+    names: tuple[str, ...] = COMMANDS
+    stem = "legato.cli."
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         """All names, in the order in which they are taught."""
-        return list(COMMANDS)
+        return list(self.names)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  click's signature
         """The command, or None for a name that is none."""
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.names:
             return None
-        command: click.Command = getattr(import_module(f"legato.cli.{cmd_name}"), cmd_name)
+        command: click.Command = getattr(import_module(f"{self.stem}{cmd_name}"), cmd_name)
         return command
 
     def invoke(self, ctx: click.Context) -> object:
