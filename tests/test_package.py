@@ -15,7 +15,7 @@ import pytest
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULE_OF = {"python-crfsuite": "pycrfsuite"}
+MODULE_OF = {"python-crfsuite": "pycrfsuite", "imageio-ffmpeg": "imageio_ffmpeg"}
 """Import names that differ from the name of the package."""
 UNSEEN = {"python-multipart"}
 """Used by fastapi when it is there; we name it because uploads need it."""

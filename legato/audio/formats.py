@@ -18,6 +18,8 @@ class AudioFormat(Enum):
     MP3 = "mp3"
     OPUS = "opus"
     """Opus in Ogg."""
+    AAC = "aac"
+    """AAC-LC in ADTS, by the program ffmpeg where it is installed."""
     PCM = "pcm"
     """Samples alone: signed 16 bit, little-endian, no header."""
 
@@ -32,6 +34,7 @@ _MEDIA_TYPES = {
     AudioFormat.FLAC: "audio/flac",
     AudioFormat.MP3: "audio/mpeg",
     AudioFormat.OPUS: "audio/ogg",
+    AudioFormat.AAC: "audio/aac",
     AudioFormat.PCM: "audio/pcm",
 }
 _ENDINGS = {".ogg": AudioFormat.OPUS, ".raw": AudioFormat.PCM, **{f".{kind.value}": kind for kind in AudioFormat}}

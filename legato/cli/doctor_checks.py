@@ -101,7 +101,7 @@ def formats_finding() -> Finding:
     if lacking:
         remedy = "pip install -U soundfile (its wheels bring libsndfile 1.2 or newer)"
         return Finding("optional", "audio files", f"{found}, without {' and '.join(lacking)}", remedy)
-    return Finding("ok", "audio files", f"{found}; ffmpeg and sox are not needed")
+    return Finding("ok", "audio files", f"{found}; sox is not needed, ffmpeg for aac alone")
 
 
 def player_finding() -> Finding:

@@ -124,7 +124,7 @@ _SPEECH_OPTIONS = (
         "-o",
         default="",
         metavar="FILE",
-        help="Write FILE; its ending says how: .wav .flac .mp3 .opus .ogg .pcm. With -o - samples go to standard "
+        help="Write FILE; its ending says how: .wav .flac .mp3 .opus .ogg .aac .pcm. With -o - samples go to standard "
         "output: mono, signed 16 bit, little-endian, no header.  [default: out.wav, or nothing with --play]",
     ),
     click.option("--play", is_flag=True, help='Play it while it is made. Needs: pip install "legato-tts[play]".'),

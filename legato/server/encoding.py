@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 
-from legato.audio.encoders import Patch, make_encoder
+from legato.audio.aac import ffmpeg_path
+from legato.audio.encoders import make_encoder
+from legato.audio.encoding import Patch
 from legato.audio.formats import AudioFormat, format_named
 from legato.audio.resample import Resampler
 from legato.errors import UnsupportedError
@@ -19,14 +21,11 @@ _OPUS_RATES_HZ = (8_000, 12_000, 16_000, 24_000, 48_000)
 
 
 def chosen_format(name: str) -> AudioFormat:
-    """The format that a request names; those of OpenAI that this server does not write are refused by name."""
-    if name.lower() == "aac":
-        raise UnsupportedError(
-            "response_format aac is not supported: there is no AAC encoder here whose licence fits; "
-            "mp3, opus, flac, wav and pcm are",
-            field="format",
-        )
-    return format_named(name)
+    """The format that a request names; AAC is refused here, before any compute, where its encoder is not installed."""
+    kind = format_named(name)
+    if kind is AudioFormat.AAC:
+        ffmpeg_path()
+    return kind
 
 
 def chosen_rate(asked_hz: int | None, own_hz: int, kind: AudioFormat) -> int:

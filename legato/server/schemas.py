@@ -91,7 +91,7 @@ class SpeechBody(SpeechOptions):
 
     model: str = Field(default="", description="The loaded model's id, or one of OpenAI's names.")
     input: str = Field(description="The text to speak.")
-    response_format: str = Field(default="mp3", description="mp3, opus, flac, wav or pcm (s16le).")
+    response_format: str = Field(default="mp3", description="mp3, opus, aac, flac, wav or pcm (s16le).")
     stream_format: Literal["audio", "sse"] | None = Field(default=None, description="Bytes of the format, or events.")
     stream: bool | None = Field(
         default=None,

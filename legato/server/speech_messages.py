@@ -60,7 +60,7 @@ class SessionConfig(SpeechOptions):
 
     type: str = "session.config"
     model: str = Field(default="", description="The loaded model's id, or one of OpenAI's names.")
-    response_format: str = Field(default="pcm", description="pcm (s16le), wav, mp3, opus or flac.")
+    response_format: str = Field(default="pcm", description="pcm (s16le), wav, mp3, opus, aac or flac.")
     stream_audio: Literal[True] = Field(default=True, description="Audio is always sent while it is made.")
     split_granularity: Literal["none", "sentence", "clause"] = Field(
         default="none", description="none: one generation for an utterance; else one for each sentence or clause."

@@ -121,7 +121,7 @@ def test_doctor_tells_what_is_there_and_what_a_model_needs(tiny_checkpoint: Tiny
     told = capsys.readouterr().out
     for what in ("Python", "torch", "CUDA", "CPU", "threads", "memory", "audio files", "sound device", "one slot"):
         assert f" {what} " in told
-    assert "ffmpeg and sox are not needed" in told
+    assert "ffmpeg for aac alone" in told
     assert "1000 positions" in told
     assert code == (EXIT_FAILED if "MISSING" in told else EXIT_OK)
 

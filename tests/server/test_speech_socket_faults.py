@@ -26,7 +26,7 @@ WRONG = (
     ('{"type":"input.text","text":5}', "text must be a string"),
     ('{"type":"input.done"}', "no utterance is open"),
     ('{"type":"session.config","voice":"nobody"}', "no voice"),
-    ('{"type":"session.config","response_format":"aac"}', "aac"),
+    ('{"type":"session.config","response_format":"midi"}', "midi"),
     ('{"type":"session.config","sample_rate":"24000"}', "sample_rate"),
     ('{"type":"session.config","sample_rate":12345}', "12345"),
     ('{"type":"session.config","buffer_ms":400,"start_ms":300}', "buffer_ms must hold"),
