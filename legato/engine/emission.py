@@ -14,13 +14,19 @@ import numpy.typing as npt
 from legato.engine.batches import batches
 from legato.engine.decode import Window
 from legato.engine.demand import Pace
+from legato.engine.framing import Haste
 from legato.engine.machinery import Machinery
 from legato.engine.packets import make_packet
 from legato.engine.roster import Roster
+from legato.engine.scheduler import EASY_S
 from legato.engine.sequence import SequenceState
 from legato.engine.stats import Mark, Part
 from legato.engine.stream import Stream
 from legato.errors import LegatoError
+from legato.flow import Frame
+
+_Cut = tuple[Stream, list[tuple[Frame, ...]]]
+"""A stream and the frames of each packet in its window."""
 
 
 class Emission:
@@ -36,32 +42,49 @@ class Emission:
         `turn_s`: how long a turn takes. False when there was nothing to decode.
         """
         now_s, codec = self._m.clock(), self._m.codec
-        windows: list[tuple[Stream, Window]] = []
-        for stream in sorted(self._roster.streams(), key=lambda each: each.slack_s(now_s)):
-            frames = stream.take_window(last_chance=self._last_chance(stream, turn_s)) if stream.leases else []
-            if frames:
+        streams = sorted(self._roster.streams(), key=lambda each: each.slack_s(now_s))
+        easy = self._m.adaptive and bool(streams) and streams[0].slack_s(now_s) > EASY_S
+        windows: list[_Cut] = []
+        for stream in streams:
+            packets = stream.take_window(self._haste(stream, turn_s, easy=easy)) if stream.leases else []
+            if packets:
                 stream.timing.mark(Mark.FIRST_WINDOW, now_s)
-                windows.append((stream, Window(stream.leases[0], tuple(frames))))
+                windows.append((stream, packets))
         for batch in batches(windows, codec.rows_per_call):
-            call = partial(codec.decode, [window for _, window in batch])
+            call = partial(codec.decode, [Window(each.leases[0], sum(packets, ())) for each, packets in batch])
             samples = self._m.timed(self._roster.stats, Part.CODEC, len(batch), call)
-            for (stream, window), each in zip(batch, samples, strict=True):
-                self._emit(stream, window, each)
+            for (stream, packets), each in zip(batch, samples, strict=True):
+                self._emit(stream, packets, each)
         return bool(windows)
 
-    def _last_chance(self, stream: Stream, turn_s: float) -> bool:
-        """True when a live listener would run dry before another turn, or no frame will come before more text does."""
-        if not self._m.adaptive or stream.demand.pace is not Pace.PACED:
-            return False
-        waits = any(each.state is SequenceState.WAITING_FOR_TEXT for each in stream.live(1))
-        return waits or 0.0 < stream.slack_s(self._m.clock()) < turn_s
+    def _haste(self, stream: Stream, turn_s: float, *, easy: bool) -> Haste:
+        """How soon the stream's next window is wanted. `easy`: every listener has plenty in hand.
 
-    def _emit(self, stream: Stream, window: Window, samples: npt.NDArray[np.float32]) -> None:
-        """Hand a packet over, with the finish reason if nothing can follow it."""
-        frames = len(window.frames)
+        It is the last chance when a live listener would run dry before another turn, or no frame will come before more
+        text does.
+        """
+        if easy:
+            return Haste.PATIENT if stream.keeps_coming() else Haste.EASY
+        if self._m.adaptive and stream.demand.pace is Pace.PACED:
+            waits = any(each.state is SequenceState.WAITING_FOR_TEXT for each in stream.live(1))
+            if waits or 0.0 < stream.slack_s(self._m.clock()) < turn_s:
+                return Haste.LAST_CHANCE
+        return Haste.PLAIN
+
+    def _emit(self, stream: Stream, packets: list[tuple[Frame, ...]], samples: npt.NDArray[np.float32]) -> None:
+        """Hand the packets of a window over, the finish reason with the last if nothing can follow it."""
+        each_frame, start = len(samples) // sum(map(len, packets)), 0
+        for number, frames in enumerate(packets):
+            end = start + len(frames) * each_frame
+            final = number == len(packets) - 1
+            if not stream.closed:
+                self._emit_packet(stream, len(frames), samples[start:end], final=final)
+            start = end
+
+    def _emit_packet(self, stream: Stream, frames: int, samples: npt.NDArray[np.float32], *, final: bool) -> None:
         try:
             self._watch(stream, samples, frames)
-            last = stream.generation_over and not stream.ready_frames()
+            last = final and stream.generation_over and not stream.ready_frames()
             packet = make_packet(
                 stream.id,
                 samples,

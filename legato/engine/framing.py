@@ -1,4 +1,7 @@
-"""How the frames of a stream are cut into windows, each of which becomes one packet. Pure arithmetic on counts.
+"""How the frames of a stream are cut into windows, and windows into packets. Pure arithmetic on counts.
+
+A window is what the codec decodes in one call, a packet is what the client gets. Packets are as the client asked for
+them; a window holds one, or several while nobody could run dry, since long windows cost less a frame.
 
 Knows no codes and no codec: the samples do not depend on the cut, which is what `legato verify` shows.
 """
@@ -6,6 +9,7 @@ Knows no codes and no codec: the samples do not depend on the cut, which is what
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from legato.errors import InputError
 
@@ -28,13 +32,41 @@ class PacketPolicy:
         return self.frames[min(packet, len(self.frames) - 1)]
 
 
-def window_frames(policy: PacketPolicy, *, packets: int, available: int, ended: bool, last_chance: bool = False) -> int:
-    """Frames to decode now for a stream that has sent `packets` packets: a full one, at its end the rest, or 0.
+WIDE_FRAMES = 12
+"""The most frames of a window that holds several packets: a second of sound, and a third cheaper a frame than 4."""
 
-    `last_chance`: the listener would run dry before the packet could fill, so what is there goes at once; but never the
-    first packet, whose size is the client's choice.
+
+class Haste(Enum):
+    """How soon a window is wanted."""
+
+    PLAIN = "plain"
+    """One packet as soon as it is full."""
+    LAST_CHANCE = "last chance"
+    """The listener would run dry before the packet could fill: what is there goes at once."""
+    EASY = "easy"
+    """Nobody could run dry: all packets that are full and fit a wide window go together."""
+    PATIENT = "patient"
+    """As easy, and frames keep coming: worth waiting until a wide window is full."""
+
+
+def window_packets(
+    policy: PacketPolicy, *, packets: int, available: int, ended: bool, haste: Haste = Haste.PLAIN
+) -> tuple[int, ...]:
+    """The frames of each packet in the window to be decoded now, for a stream that has sent `packets` packets.
+
+    One packet, or several where nobody is in a hurry; nothing while frames are lacking. At the end the last packet is
+    the rest. The first packet goes alone and is never cut short: its size is the client's choice.
     """
-    wanted = policy.size(packets)
-    if available >= wanted:
-        return wanted
-    return available if ended or (last_chance and packets) else 0
+    first = policy.size(packets)
+    if available < first:
+        short = bool(available) and (ended or (haste is Haste.LAST_CHANCE and packets > 0))
+        return (available,) if short else ()
+    sizes, total = [first], first
+    if packets and haste in (Haste.EASY, Haste.PATIENT):
+        while total + (size := policy.size(packets + len(sizes))) <= WIDE_FRAMES:
+            rest = available - total
+            if rest < size and not (ended and rest):
+                return () if haste is Haste.PATIENT and not ended else tuple(sizes)
+            sizes.append(min(size, rest))
+            total += sizes[-1]
+    return tuple(sizes)

@@ -21,9 +21,9 @@ _Result = TypeVar("_Result")
 class Machinery:
     """What a loop drives: the talker side, the codec side, a monotonic clock in seconds, and its limits.
 
-    `rows`: sequences that step in one turn. `adaptive`: windows of paced streams may be cut short when their listener
-    would run dry. `more`: commands that came since the turn began. `settle`: waits for the device, where somebody wants
-    the seconds of each part.
+    `rows`: sequences that step in one turn. `adaptive`: windows follow the listeners, short for one who would run dry,
+    wide while nobody could. `more`: commands that came since the turn began. `settle`: waits for the device, where
+    somebody wants the seconds of each part.
     """
 
     runner: Runner

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from legato.engine.demand import UNLIMITED, Demand, Pace
-from legato.engine.framing import PacketPolicy, window_frames
+from legato.engine.framing import Haste, PacketPolicy, window_packets
 from legato.engine.intake import TextIntake
 from legato.engine.leases import CodecLease
 from legato.engine.sequence import OVER, Sequence, SequenceEvent, SequenceState
@@ -116,22 +116,28 @@ class Stream:
                 break
         return count
 
-    def take_window(self, *, last_chance: bool = False) -> list[Frame]:
-        """The frames of the next packet, removed; empty while it is not full."""
-        wanted = window_frames(
+    def keeps_coming(self) -> bool:
+        """True while the next turn brings another frame, as far as one can tell."""
+        return self.wants_more() and any(each.state is SequenceState.RUNNING for each in self.live(1))
+
+    def take_window(self, haste: Haste) -> list[tuple[Frame, ...]]:
+        """The frames of the next packets, removed; nothing while they are not full."""
+        sizes = window_packets(
             self.request.packets,
             packets=self.packets,
             available=self.ready_frames(),
             ended=self.generation_over,
-            last_chance=last_chance,
+            haste=haste,
         )
-        window: list[Frame] = []
-        for sequence in self.present() if wanted else ():
-            while sequence.undecoded and len(window) < wanted:
-                window.append(sequence.undecoded.popleft())
-            if len(window) == wanted:
-                break
-        return window
+        frames = self._take_frames(sum(sizes))
+        return [tuple(itertools.islice(frames, size)) for size in sizes]
+
+    def _take_frames(self, count: int) -> Iterator[Frame]:
+        """The next frames in order, removed."""
+        for sequence in self.present():
+            while sequence.undecoded and count:
+                count -= 1
+                yield sequence.undecoded.popleft()
 
     def retire(self) -> None:
         """Finish the sequences that were decoded to their end, and pass over them from now on."""
