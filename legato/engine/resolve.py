@@ -180,7 +180,7 @@ def _instruct(
     text = asked.instruct.strip()
     if not text:
         if config.kind == "voice_design":
-            raise InputError("a voice_design checkpoint needs instruct: describe the voice in words", field="instruct")
+            notes.append("no instruct: this checkpoint makes up a voice of its own, another one for each seed")
         return ()
     match instructions(config):
         case Instructions.REFUSED:

@@ -23,7 +23,6 @@ from legato.flow import NeedsText, PromptPlan, PromptRow, PromptSpec, TextLayout
 from legato.text.prompt import (
     WHOLE_TEXT,
     plan_prompt,
-    prompt_positions,
 )
 from tests.conftest import TinyCheckpoint
 
@@ -198,7 +197,6 @@ def test_embedded_voice(embedded: TalkerConfig) -> None:
     short = planned(embedded, spec, tokens[:1])
     assert [row.text for row in short.rows] == [None, tokens[0], (0,) * 4, (0,) * 4, (0,) * 4]
     assert (short.consumed, planned(embedded, replace(spec, layout=WHOLE), tokens)) == (1, plan)
-    assert prompt_positions(embedded, spec, 6) == len(plan.rows)
 
 
 def test_embedded_voice_neither_clones_nor_follows_instructions(embedded: TalkerConfig) -> None:
@@ -233,10 +231,9 @@ CLONES = st.builds(
 def test_the_plan_is_the_same_however_the_text_arrives(
     spec: PromptSpec, tokens: list[int], custom: TalkerConfig
 ) -> None:
-    """And it asks for no more text than it holds, and its length is known beforehand (R57)."""
+    """And it asks for no more text than it holds."""
     text = ids(*tokens)
     whole = planned(custom, spec, text)
-    assert prompt_positions(custom, spec, len(text)) == len(whole.rows)
     for known in range(len(text) + 1):
         early = plan_prompt(custom, spec, Track(text[:known], ended=False))
         if isinstance(early, NeedsText):
@@ -246,6 +243,18 @@ def test_the_plan_is_the_same_however_the_text_arrives(
         else:
             assert early == whole
             assert early.consumed <= known
+
+
+@given(spec=st.one_of(SPECS, CLONES), pair=st.permutations(range(20, 40)), ended=st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_settled_rows_are_those_that_no_text_changes(
+    spec: PromptSpec, pair: list[int], ended: bool, custom: TalkerConfig
+) -> None:
+    """Two texts that have no token in common: the prompts part where the settled rows end, unless they end there."""
+    one, other = (planned(custom, spec, ids(*half)) for half in (pair[:10], pair[10:] if ended else pair[10:19]))
+    assert one.settled == other.settled
+    assert one.rows[: one.settled] == other.rows[: one.settled]
+    assert one.settled == len(one.rows) or one.rows[one.settled] != other.rows[one.settled]
 
 
 def test_whole_text_waits_for_the_end(custom: TalkerConfig) -> None:

@@ -1,4 +1,4 @@
-"""Names and limits: languages with their dialects, speakers, instructions, and what does not fit.
+"""Names: languages with their dialects, speakers, and who follows instructions.
 
 Plans row by row are in `test_prompt.py`.
 """
@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from legato.config.model import TalkerConfig
-from legato.errors import TextTooLongError, UnknownLanguageError, UnknownVoiceError, UnsupportedError
+from legato.errors import UnknownLanguageError, UnknownVoiceError, UnsupportedError
 from legato.flow import PromptRow, PromptSpec
 from legato.text.prompt import (
     Instructions,
     allowed_languages,
-    check_positions,
     instructions,
     resolve_language,
     resolve_speaker,
@@ -90,13 +89,6 @@ def test_a_voice_is_one_thing(custom: TalkerConfig) -> None:
 )
 def test_who_follows_instructions(kind: str, wanted: Instructions, tiny_checkpoint: TinyCheckpoint) -> None:
     assert instructions(read(tiny_checkpoint(kind))) is wanted
-
-
-def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
-    """R57: before any compute. 100 positions hold a prompt of 60 and 41 frames, the last of which is not fed back."""
-    check_positions(60, 41, 100)
-    with pytest.raises(TextTooLongError, match=r"60 positions and 42 frames take 41: 101 .* has 100"):
-        check_positions(60, 42, 100)
 
 
 def test_fine_tuned_speaker(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
