@@ -10,6 +10,8 @@ import random
 RANDOM_SIZES = (1, 2, 3, 7, 16, 40, 90)
 ESSENTIAL = ("windows of 1", "windows of 4", "random windows")
 """Single frames, the engine's own packets, and sizes that nobody chose."""
+SMALL = ("windows of 1", "windows of 4")
+"""Those of many short calls."""
 ALL = (*ESSENTIAL, "windows of 25", "two windows")
 
 

@@ -32,11 +32,14 @@ POSITIONS = 256
 class Depth:
     """Sizes of the checks, and what to call them. Frames are codec steps, positions are the talker's.
 
-    `layer_frames` must exceed the attention window, or a layer that forgets would not be noticed.
+    `small_window_frames`: how far the decoder goes in windows of a few frames, which cost most; a decode in windows
+    equals the first frames of the whole, however long that is. `layer_frames` must exceed the attention window, or a
+    layer that forgets would not be noticed.
     """
 
     name: str = "full"
     decode_frames: int = PAST
+    small_window_frames: int = PAST
     partitions: tuple[str, ...] = ALL
     layer_frames: int = PAST
     talker_positions: int = 330
@@ -49,6 +52,7 @@ class Depth:
 FULL = Depth()
 QUICK = Depth(
     "quick",
+    small_window_frames=100,
     partitions=ESSENTIAL,
     layer_frames=80,
     talker_positions=100,
