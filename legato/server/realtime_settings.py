@@ -68,6 +68,7 @@ class RealtimeSettings:
             language=self.language_type,
             instructions=self.instructions,
             speed=self.speech_rate,
+            word_timestamps=self.word_timestamps,
             seed=self.seed,
             max_new_tokens=self.max_new_tokens,
         )
@@ -78,6 +79,7 @@ def updated(old: RealtimeSettings, session: Fields, state: ServerState) -> Realt
     normalises = state.tts.model.config.kind == "embedded"
     session.refuse("pitch_rate", "the pitch is the voice's own; leave it at 1", unless=(1, 1.0))
     session.refuse("bit_rate", "mp3 and opus are written at the encoder's own rate")
+    session.refuse("speaker_embedding", "a voice is cloned from its recording; upload one and name it as voice")
     session.refuse("optimize_instructions", "instructions are used as they are", unless=(False,))
     session.refuse(
         "enable_tn",

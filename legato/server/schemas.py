@@ -83,6 +83,9 @@ class SpeechOptions(BaseModel):
         description="Frames of the first packet; 0: the default. Alias: initial_codec_chunk_frames.",
     )
     non_streaming_mode: bool | None = Field(default=None, description="All text before the first frame, or one by one.")
+    word_timestamps: bool = Field(
+        default=False, description="Tell when each word is said, in events; refused where the model does not know."
+    )
     sample_rate: int | None = Field(default=None, description=f"Resample to one of {RATES_HZ} Hz.")
 
 

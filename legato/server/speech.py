@@ -18,7 +18,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from legato.audio.formats import AudioFormat
-from legato.errors import LegatoError
+from legato.errors import LegatoError, UnsupportedError
 from legato.flow import FinishReason, Packet
 from legato.server.bodies import read_fields
 from legato.server.bridge import AsyncStream
@@ -26,8 +26,9 @@ from legato.server.departure import ClientLeftError, RequestTimeoutError, while_
 from legato.server.encoding import SpeechEncoding, chosen_format, chosen_rate, patched
 from legato.server.errors import ApiError, api_error, error_body
 from legato.server.records import RequestRecord, timing_json, usage
+from legato.server.reports import words_json
 from legato.server.schemas import SpeechBody, body_schema, parse_speech
-from legato.server.speech_request import build, check_text, checked_recording
+from legato.server.speech_request import build, check_options, check_text, checked_recording
 from legato.server.state import ServerState, state_of
 
 log = logging.getLogger("legato.server")
@@ -64,9 +65,19 @@ async def speech(request: Request) -> Response:
     kind = chosen_format(body.response_format)
     rate_hz = chosen_rate(body.sample_rate, state.tts.sample_rate_hz, kind)
     check_text(state, body.input)
+    check_options(state, body)
+    if body.word_timestamps and not as_events(body):
+        raise UnsupportedError(
+            'word_timestamps come as events: ask for "stream_format": "sse"', field="word_timestamps"
+        )
     recording = checked_recording(upload, state.config.reference_bytes) if upload else b""
     record = RequestRecord(id=request.state.request_id, route=ROUTE, response_format=kind.value, sample_rate_hz=rate_hz)
     return SpeechAnswer(state, record, body, kind, recording)
+
+
+def as_events(body: SpeechBody) -> bool:
+    """Whether the answer is events; the rest is one body of sound."""
+    return body.stream_format == "sse" or (body.stream_format is None and body.stream is True)
 
 
 class SpeechAnswer(Response):
@@ -82,7 +93,8 @@ class SpeechAnswer(Response):
         self._kind = kind
         self._recording = recording
         self._started = False
-        self._events = body.stream_format == "sse" or (body.stream_format is None and body.stream is True)
+        self._words_told = 0
+        self._events = as_events(body)
         self._whole = body.stream is False and not self._events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  ASGI's signature
@@ -130,6 +142,7 @@ class SpeechAnswer(Response):
             record.notes, record.status = stream.notes, "speaking"
             held: list[bytes] = []
             async for packet in stream:
+                record.input_tokens = stream.handle.text_tokens
                 if packet.finish_reason is FinishReason.CANCELLED:  # not by the client, which would have ended us
                     raise ApiError(503, "engine_closed", "the engine stopped before the end of the speech")
                 data = await self._encode(encoding, packet, record)
@@ -179,13 +192,23 @@ class SpeechAnswer(Response):
     async def _send(self, send: Send, data: bytes, packet: Packet, stream: AsyncStream) -> None:
         """What one packet gave: bytes, or events, and the end of the body with the last one."""
         if self._events:
-            body = b""
+            body = self._words(stream)
             if data:
                 audio = base64.b64encode(data).decode()
                 body += _event({"type": "speech.audio.delta", "audio": audio, "response_format": self._kind.value})
             data = body + (_event(self._done(stream)) if packet.last else b"")
         if data or packet.last:
             await self._body_part(send, data, more=not packet.last)
+
+    def _words(self, stream: AsyncStream) -> bytes:
+        """The words that became known since the last packet, where the client asked for them."""
+        if not self._body.word_timestamps:
+            return b""
+        config = self._state.tts.model.config.codec
+        fresh = stream.handle.words(config.frame_samples)[self._words_told :]
+        self._words_told += len(fresh)
+        told = words_json(fresh, self._body.input, config.sample_rate_hz)
+        return _event({"type": "speech.audio.timestamps", "words": told}) if fresh else b""
 
     async def _body_part(self, send: Send, data: bytes, *, more: bool) -> None:
         """Hand bytes to the socket; a client that takes none for too long counts as one that left."""
@@ -198,7 +221,6 @@ class SpeechAnswer(Response):
 
     def _done(self, stream: AsyncStream) -> dict[str, object]:
         record = self._record
-        record.input_tokens = stream.handle.text_tokens
         return {
             "type": "speech.audio.done",
             "usage": usage(record.input_tokens, record.frames),

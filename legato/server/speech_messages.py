@@ -66,7 +66,6 @@ class SessionConfig(SpeechOptions):
         default="none", description="none: one generation for an utterance; else one for each sentence or clause."
     )
     audio_transport: Literal["binary", "base64"] = Field(default="binary", description="Binary frames, or audio.chunk.")
-    word_timestamps: bool = Field(default=False, description="Send audio.timestamps where word times are known.")
     buffer_ms: int = Field(default=10_000, ge=320, le=600_000, description="How far to generate ahead of the ear.")
     lead_ms: int = Field(default=0, ge=0, le=600_000, description="Most unheard audio at the client; 0: all there is.")
     start_ms: int = Field(default=0, ge=0, le=10_000, description="What the client collects before it plays.")

@@ -27,6 +27,8 @@ _SAMPLING = (
     *("predictor_temperature", "predictor_top_k", "predictor_top_p"),
 )
 _LATER_PACKETS = (2, 4)
+_REFUSED = {"speaker_embedding": "a voice is cloned from its recording; send that as ref_audio"}
+"""Fields of others that would change what is heard, so that to ignore them would be to answer something else."""
 
 
 def check_text(state: ServerState, text: str) -> None:
@@ -40,8 +42,20 @@ def check_text(state: ServerState, text: str) -> None:
         )
 
 
+def check_options(state: ServerState, options: SpeechOptions) -> None:
+    """Refuse by name what is asked for by a field that is known and cannot be honoured."""
+    if options.word_timestamps and not knows_words(state.tts):
+        raise UnsupportedError(
+            f"a {state.tts.model.config.kind} model does not know when its words are said: leave word_timestamps out",
+            field="word_timestamps",
+        )
+    for name in sorted(_REFUSED.keys() & (options.model_extra or {}).keys()):
+        raise UnsupportedError(f"{name} is not supported: {_REFUSED[name]}", field=name)
+
+
 async def build(state: ServerState, options: SpeechOptions, recording: bytes = b"") -> SpeechRequest:
     """The request for the engine. `recording`: an uploaded file to clone, which comes before `ref_audio`."""
+    check_options(state, options)
     kind = state.tts.model.config.kind
     if options.task_type and _KINDS[options.task_type] != kind:
         raise UnsupportedError(
@@ -82,6 +96,11 @@ async def _reference(
     if options.ref_text:
         raise ApiError(400, "invalid_request", "ref_text is given without ref_audio", param="ref_text")
     return None
+
+
+def knows_words(tts: Legato) -> bool:
+    """Whether the loaded model's front end lays its words out in time."""
+    return tts.model.config.kind == "embedded"
 
 
 def can_clone(tts: Legato) -> bool:

@@ -29,7 +29,7 @@ from legato.server.speech_messages import (
     SessionConfig,
     parse,
 )
-from legato.server.speech_request import build
+from legato.server.speech_request import build, knows_words
 from legato.server.spoken import Spoken
 from legato.server.state import ServerState
 from legato.session.events import Acknowledged, Outgoing
@@ -123,7 +123,7 @@ class SpeechSocket:
             "format": self._kind.value,
             "sample_rate": self._rate_hz,
             "channels": 1,
-            "word_times": "exact" if self._state.tts.model.config.kind == "embedded" else "none",
+            "word_times": "exact" if knows_words(self._state.tts) else "none",
             "ignored": sorted(name[:64] for name in self._config.model_extra or {})[:32],
         }
 

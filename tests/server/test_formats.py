@@ -214,3 +214,25 @@ def test_the_openai_client_reads_events_and_models(speaker: Running) -> None:
             client.audio.speech.create(model="tts-1", voice="nobody", input=TEXT)
     assert kinds[-1] == "speech.audio.done"
     assert (refused.value.code, refused.value.param) == ("unknown_voice", "voice")
+
+
+def test_word_times_come_as_events_where_they_are_known(reader: Running) -> None:
+    """And each is told before the sound that says it has all been sent; elsewhere the field is refused by name."""
+    text = "One two three. Four five."
+    with reader.client().speak_events(text, word_timestamps=True, packet_frames=[1]) as body:
+        events = list(body.events())
+    words, told_after, sent = [], [], 0
+    for event in events:
+        sent += len(event.audio) // 2
+        told = event.body.get("words", [])
+        assert isinstance(told, list)
+        words += told
+        told_after += [sent] * len(told)
+    assert [word["text"].strip(".") for word in words] == ["One", "two", "three", "Four", "five"]
+    assert all(text[word["text_start"] : word["text_end"]] == word["text"] for word in words)
+    assert all(after / RATE_HZ <= word["end_s"] for after, word in zip(told_after, words, strict=True))
+    assert words[-1]["end_s"] <= sent / RATE_HZ
+    with httpx.Client(base_url=reader.url) as client:
+        answer = client.post("/v1/audio/speech", json={"input": text, "word_timestamps": True})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "word_timestamps")
+    assert "sse" in answer.json()["error"]["message"]

@@ -173,6 +173,8 @@ def test_responses_follow_each_other_and_words_are_told(reader: Running) -> None
 REFUSED: tuple[tuple[Mapping[str, object], str], ...] = (
     ({"pitch_rate": 1.2}, "session.pitch_rate"),
     ({"bit_rate": 64}, "session.bit_rate"),
+    ({"word_timestamps": True}, "word_timestamps"),
+    ({"speaker_embedding": [0.5]}, "session.speaker_embedding"),
     ({"optimize_instructions": True}, "session.optimize_instructions"),
     ({"enable_tn": True}, "session.enable_tn"),
     ({"speech_rate": 3}, "session.speech_rate"),

@@ -55,6 +55,9 @@ CASES: list[tuple[dict[str, object], tuple[int, str, str | None]]] = [
     ({"task_type": "Base"}, (400, "unsupported", "task_type")),
     ({"task_type": "Choir"}, (400, "invalid_request", "task_type")),
     ({"ref_audio": "UklGRg=="}, (400, "unsupported", "ref_audio")),
+    ({"word_timestamps": True, "stream_format": "sse"}, (400, "unsupported", "word_timestamps")),
+    ({"word_timestamps": 1}, (400, "invalid_request", "word_timestamps")),
+    ({"speaker_embedding": [0.1] * 1024}, (400, "unsupported", "speaker_embedding")),
     ({"ref_text": "words"}, (400, "invalid_request", "ref_text")),
     ({"instructions": 5}, (400, "invalid_request", "instructions")),
     ({"input": None}, (400, "invalid_request", "input")),
@@ -141,12 +144,12 @@ def test_what_cannot_fit_a_slot_is_refused_with_the_numbers_while_others_speak(
 
 
 def test_fields_nobody_knows_are_ignored_and_named(web: httpx.Client) -> None:
-    extra = {"foo": 1, "ünïcode\r\nX-Evil: 1": 2, "word_timestamps": True}
+    extra = {"foo": 1, "ünïcode\r\nX-Evil: 1": 2, "stage_params": {}}
     answer = web.post(
         "/v1/audio/speech", json={"input": TEXT, "voice": "alloy", "max_new_tokens": 1, "stream": False, **extra}
     )
     assert answer.status_code == 200
-    assert answer.headers["x-ignored-fields"] == "foo, word_timestamps, %C3%BCn%C3%AFcode%0D%0AX-Evil%3A%201"
+    assert answer.headers["x-ignored-fields"] == "foo, stage_params, %C3%BCn%C3%AFcode%0D%0AX-Evil%3A%201"
     assert "x-evil" not in answer.headers
 
 

@@ -29,6 +29,8 @@ WRONG = (
     ('{"type":"session.config","response_format":"midi"}', "midi"),
     ('{"type":"session.config","sample_rate":"24000"}', "sample_rate"),
     ('{"type":"session.config","sample_rate":12345}', "12345"),
+    ('{"type":"session.config","word_timestamps":true}', "does not know when its words are said"),
+    ('{"type":"session.config","speaker_embedding":[0.5]}', "speaker_embedding is not supported"),
     ('{"type":"session.config","buffer_ms":400,"start_ms":300}', "buffer_ms must hold"),
     ('{"type":"session.config","model":"gpt-9"}', "no model"),
     ('{"type":"playback.ack","utterance_index":NaN}', "one JSON object"),
