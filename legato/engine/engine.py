@@ -48,6 +48,7 @@ class Engine:
         *,
         clock: Callable[[], float] = time.monotonic,
         poison: bool = False,
+        settle: Callable[[], None] = lambda: None,
     ) -> None:
         self.model = model
         self.front_end = front_end
@@ -61,7 +62,7 @@ class Engine:
         self._open: set[StreamId] = set()
         self._lock = threading.Lock()
         self._closed = False
-        works = assemble(model, config, clock, poison=poison, more=self._arrived)
+        works = assemble(model, config, clock, poison=poison, more=self._arrived, settle=settle)
         self.runner, self.kv_pool, self.codec_pool = works.runner, works.kv_pool, works.codec_pool
         self._loop, self._roster, self._stats = works.loop, works.roster, works.stats
         _log.info("%s", memory_of(works.kv_pool.cache, works.codec_pool.slot_bytes, config))

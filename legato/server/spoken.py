@@ -22,6 +22,7 @@ from legato.server.speaking import Speaking
 from legato.server.state import ServerState
 from legato.session.events import (
     Acknowledged,
+    Audio,
     Closed,
     EndText,
     EngineAction,
@@ -128,6 +129,7 @@ class Spoken:
             items = self._session.pull()
             for item in items:
                 yield item
+                self._sent(item)
                 self._forget(item)
                 if isinstance(item, Closed):
                     return
@@ -233,6 +235,7 @@ class Spoken:
                     raise event
                 record.frames += event.frames
                 record.samples += event.sample_count
+                record.input_tokens = stream.handle.text_tokens
                 if event.last and event.finish_reason:
                     record.finish_reason = event.finish_reason.value
                 self._take(PacketCame(utterance, event))
@@ -254,6 +257,12 @@ class Spoken:
             await asyncio.wait_for(self._changed.wait(), None if math.isinf(wake_s) else wake_s - time.monotonic())
         except asyncio.TimeoutError:
             return
+
+    def _sent(self, item: Outgoing) -> None:
+        """The socket has taken an item."""
+        if isinstance(item, Audio) and item.packet.first_sample == 0:
+            for timing in self.record(item.utterance).timings:
+                self._state.metrics.sent(self._route, timing, time.monotonic())
 
     def _forget(self, item: Outgoing) -> None:
         """What was told to its end is kept no longer."""
