@@ -116,10 +116,12 @@ class PromptPlan:
     """The prompt as data, and what is fed with the frames that follow.
 
     The input after frame n adds item n of: `feed_before`, then the track's tokens from index `consumed` on, then
-    `feed_after`, then `pad` for ever.
+    `feed_after`, then `pad` for ever. The first `settled` rows are the same for every text that is spoken with the same
+    voice and settings.
     """
 
     rows: tuple[PromptRow, ...]
+    settled: int
     consumed: int
     feed_before: tuple[TextToken, ...]
     feed_after: tuple[TextToken, ...]

@@ -20,6 +20,7 @@ class EngineConfig:
     `rows_per_turn`: sequences that step in one turn; of more than these, those with the most sound in hand wait.
     `queue`: streams that may wait for a slot; one more is refused.
     `voice_cache_bytes`: cloned voices kept for reuse.
+    `prefix_cache_bytes`: talker positions kept for the next request with the same voice or instruction; 0 keeps none.
     `deterministic`: every call computes one row, so that on a CPU in float32 the same request and seed give the same
     codes and samples to the bit, alone and in any company. It costs the gain of batching.
     """
@@ -31,6 +32,7 @@ class EngineConfig:
     rows_per_turn: int = 64
     queue: int = 64
     voice_cache_bytes: int = 256 * 2**20
+    prefix_cache_bytes: int = 64 * 2**20
     deterministic: bool = False
 
     @property
@@ -43,6 +45,10 @@ class EngineConfig:
         for name in (*numbers, "voice_cache_bytes"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}", field=name)
+        if self.prefix_cache_bytes < 0:
+            raise InputError(
+                f"prefix_cache_bytes must be 0 or more, not {self.prefix_cache_bytes}", field="prefix_cache_bytes"
+            )
         if self.kv_slots < self.streams:
             raise InputError(
                 f"kv_slots ({self.kv_slots}) must be at least streams ({self.streams}): a stream that speaks needs one",

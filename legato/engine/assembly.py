@@ -19,6 +19,7 @@ from legato.engine.intake import TextIntake
 from legato.engine.kv_pool import KVPool
 from legato.engine.loop import Loop
 from legato.engine.machinery import Machinery
+from legato.engine.prefixes import PrefixStore
 from legato.engine.roster import Roster
 from legato.engine.runner import Runner
 from legato.engine.sequence import Sequence
@@ -63,13 +64,14 @@ def assemble(
     """Allocate what `config` says and wire it. `more` and `settle` as in `Machinery`; `poison`: NaN in free slots."""
     weight = model.talker.codec_head.weight
     cache = TalkerCache.allocate(
-        model.config.talker.stack, config.kv_slots, config.positions, weight.dtype, weight.device
+        model.config.talker.stack, config.kv_slots, config.positions, model.cache_dtype, weight.device
     )
     with torch.inference_mode():
         kv_pool = KVPool(cache, poison=poison)
         codec_pool = CodecPool(CodecStatePool(model.decoder.fresh(config.streams)))
     rows = config.rows_per_call
-    runner = Runner(model.config, model.talker, model.code_predictor, kv_pool, rows_per_call=rows)
+    prefixes = PrefixStore(config.prefix_cache_bytes)
+    runner = Runner(model.config, model.talker, model.code_predictor, kv_pool, rows_per_call=rows, prefixes=prefixes)
     codec = CodecStage(model.decoder, codec_pool, rows_per_call=rows)
     rate_hz = model.config.codec.sample_rate_hz
     stats = EngineStats()

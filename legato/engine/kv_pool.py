@@ -7,11 +7,27 @@ With `poison` the positions of a slot are NaN whenever nobody owns them, so that
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
 
 from legato.engine.leases import KVLease, SlotBook
 from legato.errors import StateError
 from legato.flow import SequenceId
 from legato.models.talker.state import KVRows, TalkerCache, poison
+
+
+@dataclass(frozen=True, slots=True)
+class KVCopy:
+    """Keys and values of the first positions of a sequence, each [L, H_kv, P, head_dim]; never changed."""
+
+    keys: Tensor
+    values: Tensor
+
+    @property
+    def bytes(self) -> int:
+        """What it takes."""
+        return sum(each.numel() * each.element_size() for each in (self.keys, self.values))
 
 
 class KVPool:
@@ -44,6 +60,20 @@ class KVPool:
         for lease in leases:
             self._check(lease)
         return self._as_rows([lease.slot for lease in leases])
+
+    def copy_out(self, lease: KVLease, positions: int) -> KVCopy:
+        """A copy of the first `positions` of a leased slot."""
+        self._check(lease)
+        cache, slot = self.cache, lease.slot
+        return KVCopy(cache.keys[:, slot, :, :positions].clone(), cache.values[:, slot, :, :positions].clone())
+
+    def copy_in(self, lease: KVLease, copy: KVCopy) -> int:
+        """Fill the first positions of a leased slot; returns how many."""
+        self._check(lease)
+        positions = copy.keys.shape[2]
+        self.cache.keys[:, lease.slot, :, :positions] = copy.keys
+        self.cache.values[:, lease.slot, :, :positions] = copy.values
+        return positions
 
     def release(self, lease: KVLease) -> None:
         """End a lease."""

@@ -15,6 +15,7 @@ from legato.engine.demand import UNLIMITED
 from legato.engine.emission import Emission
 from legato.engine.endings import end_after_frame, frame_limit, prompt_of
 from legato.engine.machinery import Machinery
+from legato.engine.prefixes import shared_positions
 from legato.engine.roster import Roster
 from legato.engine.scheduler import Capacity, Plan, SequenceView, plan_turn
 from legato.engine.sequence import Seat, Sequence, SequenceEvent, SequenceState, text_to_feed
@@ -143,6 +144,7 @@ class Loop:
             head=stream.is_head(sequence),
             prompt_positions=len(sequence.prompts[0].rows) if sequence.prompts else 0,
             positions=sequence.seat.positions if sequence.seats else 0,
+            shared_positions=shared_positions(sequence.prompts[0]) if sequence.prompts else 0,
             primed=running and not sequence.frames,
             can_step=running and bool(sequence.frames),
             wanted=stream.wants_more(),
@@ -180,6 +182,7 @@ class Loop:
             (sequence, piece.start, piece.length)
             for piece in plan.prefill
             for _, sequence in self._seated([piece.sequence])
+            if sequence.seat.positions == piece.start  # else its start was kept, and the next turn goes on from there
         ]
         prefilled = self._m.timed(stats, Part.PREFILL, len(slices), lambda: runner.prefill(slices))
         fresh = [self._seen[each.id] for each in prefilled]

@@ -17,6 +17,7 @@ from torch import Tensor
 from legato.config.model import ModelConfig
 from legato.engine.batches import batches
 from legato.engine.kv_pool import KVPool
+from legato.engine.prefixes import PrefixKey, PrefixStore, shared_positions
 from legato.engine.sequence import Seat, Sequence, text_to_feed
 from legato.errors import GenerationError, NonFiniteError, StateError
 from legato.flow import FinishReason, Frame, SequenceId
@@ -31,10 +32,14 @@ from legato.models.voice import Voice
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """The device values of one seated sequence. `hidden` holds the fresh state [D] or nothing."""
+    """The device values of one seated sequence. `hidden` holds the fresh state [D] or nothing.
+
+    `start`: what its prompt begins with, as others may, too.
+    """
 
     prompt: Tensor
     seen: Tensor
+    start: PrefixKey
     hidden: list[Tensor] = field(default_factory=list)
     first_code: list[int] = field(default_factory=list)
 
@@ -43,9 +48,17 @@ class Runner:
     """The talker and the code predictor over the engine's talker slots."""
 
     def __init__(
-        self, config: ModelConfig, talker: Talker, predictor: CodePredictor, pool: KVPool, *, rows_per_call: int
+        self,
+        config: ModelConfig,
+        talker: Talker,
+        predictor: CodePredictor,
+        pool: KVPool,
+        *,
+        rows_per_call: int,
+        prefixes: PrefixStore,
     ) -> None:
         self.config = config
+        self._prefixes = prefixes
         self._rows_per_call = rows_per_call
         self.pool = pool
         self.frames_drawn = 0
@@ -65,14 +78,21 @@ class Runner:
         return len(self._work)
 
     def seat(self, sequence: Sequence, voices: List[Voice]) -> None:
-        """Embed the prompt of a sequence that was just given its slot. `voices` holds the clone's voice or nothing."""
+        """Embed the prompt of a sequence that was just given its slot. `voices` holds the clone's voice or nothing.
+
+        What the prompt begins with is not computed again if it was kept.
+        """
         speaker = voices[0].speaker_vector if voices else None
         codes = voices[0].codes if voices else None
         prompt = embed_prompt(
             self._talker, self._predictor, sequence.seat.plan, speaker_vector=speaker, reference_codes=codes
         )
         seen = torch.zeros(self.config.talker.vocab_size, dtype=torch.bool, device=self._device)
-        self._work[sequence.id] = _Work(prompt, seen)
+        plan = sequence.seat.plan
+        start = (voices[0].key if voices else "", plan.rows[: shared_positions(plan)])
+        self._work[sequence.id] = _Work(prompt, seen, start)
+        for copy in self._prefixes.find(start):
+            sequence.seat.positions = self.pool.copy_in(sequence.seat.lease, copy)
 
     def unseat(self, sequence: Sequence) -> None:
         """Forget the sequence and give its slot back."""
@@ -107,12 +127,19 @@ class Runner:
         complete: list[Sequence] = []
         for (sequence, start, length), state in zip(slices, hidden, strict=True):
             sequence.seat.positions = start + length
+            self._keep_start(sequence)
             if sequence.seat.positions == len(sequence.seat.plan.rows):
                 self._work[sequence.id].hidden[:] = [state]
                 complete.append(sequence)
         if complete and self._device.type == "cuda":
             torch.cuda.current_stream(self._device).synchronize()  # so that "prompt computed" is true when it is said
         return complete
+
+    def _keep_start(self, sequence: Sequence) -> None:
+        """Keep the start of a prompt if it is what has just been completed."""
+        key, lease = self._work[sequence.id].start, sequence.seat.lease
+        if sequence.seat.positions == len(key[1]) and not self._prefixes.find(key):
+            self._prefixes.keep(key, self.pool.copy_out(lease, sequence.seat.positions))
 
     def _step(self, sequences: List[Sequence]) -> None:
         seats = [sequence.seat for sequence in sequences]

@@ -25,6 +25,7 @@ class SequenceView:
     """What the scheduler sees of a sequence. `head`: all earlier sequences of its stream have ended.
 
     `prompt_positions`: length of its prompt, 0 while it lacks text. `positions`: how many of them are computed.
+    `shared_positions`: how many of them, from the first on, other requests may share.
     `primed`: its prompt is computed and its first frame not drawn. `can_step`: it has a frame to feed and the text that
     goes with it. `wanted`: the client wants more frames. `slack_s`: until its listener runs dry; infinite where nobody
     listens live, below 0 where he waits already.
@@ -40,6 +41,7 @@ class SequenceView:
     can_step: bool
     wanted: bool
     slack_s: float = 0.0
+    shared_positions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +113,14 @@ def _in_turn(ready: List[SequenceView], rows: int) -> list[SequenceView]:
 def _slices(prefilling: List[SequenceView], most: int) -> tuple[PrefillSlice, ...]:
     """The next slice of each prompt, heads first, `most` positions in all.
 
-    A prompt is always cut at multiples of `most`, whoever else is prefilled: its slices are the same in any company.
+    A prompt is always cut where its shared positions end, and from there and from its start at multiples of `most`,
+    whoever else is prefilled and whether or not those positions were kept: its slices are the same in any company.
     """
     slices: list[PrefillSlice] = []
     left = most
     for view in sorted(prefilling, key=lambda v: not v.head):
-        length = min(most, view.prompt_positions - view.positions)
+        shared = view.positions < view.shared_positions
+        length = min(most, (view.shared_positions if shared else view.prompt_positions) - view.positions)
         if 0 < length <= left:
             slices.append(PrefillSlice(view.sequence, view.positions, length))
             left -= length

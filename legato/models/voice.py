@@ -19,7 +19,7 @@ class Voice:
 
     `speaker_vector` [D]. In context (a transcript was given): `codes` [T, Q] of the reference, its transcript's
     tokens and the codec history after decoding the codes, one row. Without a transcript these are empty and the codec
-    starts fresh.
+    starts fresh. What the talker computes of it depends on language and layout, too: see `engine/prefixes.py`.
     """
 
     key: str

@@ -15,7 +15,6 @@ from enum import Enum
 from legato.config.model import BpeTextConfig, LanguageIds, ModelConfig, PhoneTextConfig, TalkerConfig
 from legato.errors import (
     StateError,
-    TextTooLongError,
     UnknownLanguageError,
     UnknownVoiceError,
     UnspeakableTextError,
@@ -139,7 +138,7 @@ def _plain_streaming(
     if not track.tokens:
         return NeedsText(1)
     first = PromptRow(text=track.tokens[0], code=talker.ids.bos)
-    return _plan(text, (*header, first), consumed=1, end_of_text=True)
+    return _plan(text, (*header, first), settled=len(header), consumed=1, end_of_text=True)
 
 
 def _plain_whole(
@@ -151,7 +150,7 @@ def _plain_whole(
     tokens = (*track.tokens, (text.eos_id,))
     body = tuple(PromptRow(text=token, code=talker.ids.pad) for token in tokens)
     start = PromptRow(text=(text.pad_id,), code=talker.ids.bos)
-    return _plan(text, (*header, *body, start), consumed=len(track.tokens))
+    return _plan(text, (*header, *body, start), settled=len(header), consumed=len(track.tokens))
 
 
 def _clone_streaming(
@@ -171,6 +170,7 @@ def _clone_streaming(
     return _plan(
         text,
         (*header, *rows),
+        settled=len(header) + min(len(spec.reference_text), length),
         consumed=consumed,
         feed_before=spec.reference_text[length:],
         end_of_text=not fits,
@@ -186,7 +186,8 @@ def _clone_whole(
     tokens = (*spec.reference_text, *track.tokens, (text.eos_id,))
     body = tuple(PromptRow(text=token, code=talker.ids.pad) for token in tokens)
     rows = _over_reference(talker, [(text.pad_id,)] * (1 + spec.reference_frames))
-    return _plan(text, (*header, *body, *rows), consumed=len(track.tokens))
+    settled = len(header) + len(spec.reference_text)
+    return _plan(text, (*header, *body, *rows), settled=settled, consumed=len(track.tokens))
 
 
 def _over_reference(talker: TalkerConfig, over: Iterable[TextToken]) -> tuple[PromptRow, ...]:
@@ -201,12 +202,13 @@ def _plan(
     text: BpeTextConfig,
     rows: tuple[PromptRow, ...],
     *,
+    settled: int,
     consumed: int,
     feed_before: tuple[TextToken, ...] = (),
     end_of_text: bool = False,
 ) -> PromptPlan:
     after: tuple[TextToken, ...] = ((text.eos_id,),) if end_of_text else ()
-    return PromptPlan(rows, consumed, feed_before, after, pad=(text.pad_id,))
+    return PromptPlan(rows, settled, consumed, feed_before, after, pad=(text.pad_id,))
 
 
 def _aligned(talker: TalkerConfig, text: PhoneTextConfig, spec: PromptSpec, track: TextTrack) -> PromptPlan | NeedsText:
@@ -229,38 +231,8 @@ def _aligned(talker: TalkerConfig, text: PhoneTextConfig, spec: PromptSpec, trac
     rows = [PromptRow(code=resolve_speaker(talker, spec.speaker))]
     rows += [PromptRow(text=token, code=talker.ids.pad) for token in ahead[:delay]]
     rows.append(PromptRow(text=ahead[delay], code=talker.ids.bos))
-    return PromptPlan(tuple(rows), consumed, feed_before=(), feed_after=(), pad=pad)
+    return PromptPlan(tuple(rows), settled=1, consumed=consumed, feed_before=(), feed_after=(), pad=pad)
 
 
 def _is_english(talker: TalkerConfig) -> bool:
     return isinstance(talker.text, PhoneTextConfig) and talker.text.front_end.startswith("english")
-
-
-# --- size ------------------------------------------------------------------------------------------------------------
-
-
-def prompt_positions(talker: TalkerConfig, spec: PromptSpec, text_tokens: int) -> int:
-    """Talker positions of the prompt for a text of `text_tokens`, without building it (equal to the plan's rows)."""
-    if isinstance(talker.text, PhoneTextConfig):
-        return talker.text.audio_delay_frames + 2
-    language = resolve_language(talker, spec.language, spec.speaker)
-    header = len(spec.instruct) + 3 + (3 if language == AUTO else 4) + 1 + bool(spec.speaker or spec.speaker_vector)
-    reference = 1 + spec.reference_frames
-    if spec.layout is TextLayout.STREAMING:
-        return header + reference
-    return header + len(spec.reference_text) + text_tokens + 1 + reference
-
-
-def check_positions(prompt: int, max_frames: int, limit: int) -> None:
-    """Refuse, with the numbers, a prompt and frames that do not fit in `limit` positions, before anything is computed.
-
-    Every frame but the last is fed back and takes one position.
-    """
-    needed = prompt + max(0, max_frames - 1)
-    if needed > limit:
-        raise TextTooLongError(
-            f"the prompt takes {prompt} positions and {max_frames} frames take {max(0, max_frames - 1)}: {needed} in "
-            f"all, and a sequence has {limit}; shorten the text, the reference or the instruction, or lower the limit "
-            "of frames",
-            field="text",
-        )

@@ -23,6 +23,7 @@ from legato.engine.decode import CodecStage, Window
 from legato.engine.frontend import FrontEnd
 from legato.engine.kv_pool import KVPool
 from legato.engine.loop import Loop, Machinery
+from legato.engine.prefixes import PrefixStore
 from legato.engine.roster import Roster
 from legato.engine.runner import Runner
 from legato.engine.sequence import Sequence as TalkerSequence
@@ -124,7 +125,10 @@ class Rig:
         self.kv = parts.kv_pool(cache, poison=True)
         self.codec = parts.codec_pool(CodecStatePool(model.decoder.fresh(config.streams)))
         rows = config.rows_per_call
-        self.runner = parts.runner(model.config, model.talker, model.code_predictor, self.kv, rows_per_call=rows)
+        prefixes = PrefixStore(config.prefix_cache_bytes)
+        self.runner = parts.runner(
+            model.config, model.talker, model.code_predictor, self.kv, rows_per_call=rows, prefixes=prefixes
+        )
         self.runner.count_from_now()
         stage = CountingStage(model.decoder, self.codec, rows_per_call=rows)
         stage.count_in(self.runner.computed)

@@ -20,15 +20,17 @@ from legato.engine.framing import PacketPolicy
 from legato.engine.intake import TextIntake
 from legato.engine.kv_pool import KVPool
 from legato.engine.loop import Loop, Machinery
+from legato.engine.prefixes import PrefixStore
 from legato.engine.roster import Roster
 from legato.engine.runner import Runner
 from legato.engine.sequence import Sequence as TalkerSequence
 from legato.engine.stats import StreamTiming
 from legato.engine.stream import Stream, StreamEvent, StreamRequest
 from legato.errors import GenerationError, LegatoError
-from legato.flow import FinishReason, Frame, Packet, PromptSpec, Sampling, SequenceId, StreamId, TextLayout
+from legato.flow import FinishReason, Frame, Packet, PromptSpec, Sampling, SequenceId, StreamId, TextLayout, TextToken
 from legato.models.codec.state import CodecStatePool
 from legato.models.talker.state import TalkerCache
+from legato.models.voice import Voice
 from legato.text.budget import Watchdog
 from legato.text.segment import Segmenter, SegmentRule
 from tests.engine.tiny import LetterTrack, tiny_config, tiny_decoder, tiny_predictor, tiny_talker
@@ -43,9 +45,16 @@ LONG = SegmentRule(paragraph_chars=4000, target_chars=5000, max_chars=9000)
 class RecordingRunner(Runner):
     """A runner that remembers the frames it drew, by the seed of their sequence."""
 
-    def __init__(self, pool: KVPool, rows_per_call: int) -> None:
-        super().__init__(tiny_config(), tiny_talker(), tiny_predictor(), pool, rows_per_call=rows_per_call)
+    def __init__(self, pool: KVPool, rows_per_call: int, prefixes: PrefixStore) -> None:
+        super().__init__(
+            tiny_config(), tiny_talker(), tiny_predictor(), pool, rows_per_call=rows_per_call, prefixes=prefixes
+        )
+        self.prefilled: list[tuple[int, int, int]] = []
         self.drawn: dict[int, list[Frame]] = {}
+
+    def prefill(self, slices: Sequence[tuple[TalkerSequence, int, int]]) -> list[TalkerSequence]:
+        self.prefilled += [(sequence.seed, start, length) for sequence, start, length in slices]
+        return super().prefill(slices)
 
     def draw_frames(self, sequences: Sequence[TalkerSequence]) -> list[Frame | GenerationError]:
         frames = super().draw_frames(sequences)
@@ -59,7 +68,9 @@ class ScriptedRunner(Runner):
     """A talker that says what its script says: `script(seed, frame)` gives a frame, an end, or an error."""
 
     def __init__(self, pool: KVPool, script: Callable[[int, int], Frame | FinishReason | GenerationError]) -> None:
-        super().__init__(tiny_config(), tiny_talker(), tiny_predictor(), pool, rows_per_call=64)
+        super().__init__(
+            tiny_config(), tiny_talker(), tiny_predictor(), pool, rows_per_call=64, prefixes=PrefixStore(0)
+        )
         self._script = script
         self.steps = 0
 
@@ -128,6 +139,7 @@ class Harness:
         rows_per_call: int = 64,
         rows: int = 64,
         adaptive: bool = False,
+        prefix_bytes: int = 2**20,
         tick_s: float = 0.01,
     ) -> None:
         self.now_s = 0.0
@@ -135,7 +147,10 @@ class Harness:
         self.kv = KVPool(TalkerCache.allocate(stack(), streams + 1, positions, torch.float32), poison=True)
         decoder = tiny_decoder()
         self.codec = CodecPool(CodecStatePool(decoder.fresh(streams)))
-        self.runner: Runner = ScriptedRunner(self.kv, script) if script else RecordingRunner(self.kv, rows_per_call)
+        self.prefixes = PrefixStore(prefix_bytes)
+        self.runner: Runner = (
+            ScriptedRunner(self.kv, script) if script else RecordingRunner(self.kv, rows_per_call, self.prefixes)
+        )
         self.stage = CodecStage(decoder, self.codec, rows_per_call=rows_per_call)
         self.roster = Roster(self.runner, self.codec, 24000)
         self._pending: list[Command] = []
@@ -165,10 +180,20 @@ class Harness:
         max_frames: int = 0,
         layout: TextLayout = TextLayout.STREAMING,
         demand: Demand = UNLIMITED,
+        instruct: tuple[TextToken, ...] = (),
+        voices: tuple[Voice, ...] = (),
     ) -> tuple[StreamId, Heard]:
         """Queue a stream and its text for the next turn."""
-        spec = PromptSpec(language="auto", speaker="", layout=layout)
-        request = StreamRequest(spec, sampling, seed, PacketPolicy(packets), max_frames, demand=demand)
+        spec = PromptSpec(
+            language="auto",
+            speaker="",
+            layout=layout,
+            instruct=instruct,
+            speaker_vector=bool(voices),
+            reference_text=voices[0].reference_text if voices else (),
+            reference_frames=voices[0].frames if voices else 0,
+        )
+        request = StreamRequest(spec, sampling, seed, PacketPolicy(packets), max_frames, voices, demand)
         heard = Heard()
         stream_id = StreamId(len(self.streams))
         stream = Stream(

@@ -29,7 +29,7 @@ def test_nothing_leaves_an_end_and_everything_else_can_be_cancelled_and_fail() -
             assert {SequenceEvent.CANCEL, SequenceEvent.FAIL} <= leaves
 
 
-PLAN = PromptPlan(rows=(), consumed=2, feed_before=((90,), (91,)), feed_after=((99,),), pad=(0,))
+PLAN = PromptPlan(rows=(), settled=0, consumed=2, feed_before=((90,), (91,)), feed_after=((99,),), pad=(0,))
 
 
 def fed(track: LetterTrack, steps: int) -> list[list[tuple[int, ...]]]:

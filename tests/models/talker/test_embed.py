@@ -18,7 +18,7 @@ REFERENCE = torch.randint(0, CODES, (3, CODEBOOKS), generator=torch.Generator().
 
 
 def plan(*rows: PromptRow) -> PromptPlan:
-    return PromptPlan(rows=rows, consumed=0, feed_before=(), feed_after=(), pad=(1,))
+    return PromptPlan(rows=rows, settled=0, consumed=0, feed_before=(), feed_after=(), pad=(1,))
 
 
 def one_frame(codes: list[int], feedback: int) -> Tensor:
