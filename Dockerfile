@@ -15,12 +15,12 @@ RUN pip install -c constraints.txt '.[server]' \
     && mkdir /data \
     && chown legato /data
 
-USER legato
+USER 10001
 ENV HF_HOME=/data/hub XDG_DATA_HOME=/data
 VOLUME /data
 EXPOSE 8000
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
+HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --start-interval=2s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/ready', timeout=4)"]
 
 # Options after the image's name are those of `legato serve`: docker run legato --slots 4
