@@ -16,7 +16,7 @@ from tests.shape_rules import LAYERS, Rule, Source
 from tests.shape_rules_text import RULES
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("legato", "tests", "parity", "recipes")
+FOLDERS = ("legato", "tests", "parity", "recipes", "benchmarks")
 HEAD = '"""What it owns. What it does not know."""\n'
 
 SEEDED: tuple[tuple[str, str, str], ...] = (

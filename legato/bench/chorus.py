@@ -14,7 +14,7 @@ import torch
 from legato.engine.assembly import Works, new_stream
 from legato.engine.commands import AppendText, Cancel, Command, EndText, Submit
 from legato.engine.demand import BACKGROUND
-from legato.engine.frontend import FrontEnd
+from legato.engine.frontend import BpeFrontEnd, FrontEnd
 from legato.engine.stream import StreamEvent, StreamRequest
 from legato.errors import LegatoError
 from legato.flow import StreamId
@@ -33,7 +33,7 @@ class Chorus:
         sequence_ids = count()
         for stream_id in self._ids:
             own = replace(request, seed=int(stream_id), max_frames=frames, demand=BACKGROUND)
-            stream = new_stream(stream_id, own, front_end, self._hear, lambda: next(sequence_ids))
+            stream = new_stream(stream_id, own, endless(front_end), self._hear, lambda: next(sequence_ids))
             self._commands += [Submit(stream, time.perf_counter())]
             self._commands += [AppendText(stream_id, TEXT * (1 + frames // 20)), EndText(stream_id)]
 
@@ -65,3 +65,8 @@ class Chorus:
     def _hear(self, event: StreamEvent) -> None:
         if isinstance(event, LegatoError):
             self._failed.append(event)
+
+
+def endless(front_end: FrontEnd) -> FrontEnd:
+    """The same, but speech ends with the text: an end that is drawn would make a batch smaller than it is called."""
+    return replace(front_end, ends_with_track=True) if isinstance(front_end, BpeFrontEnd) else front_end

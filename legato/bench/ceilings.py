@@ -1,0 +1,111 @@
+"""What this machine can do at most: bytes a second by working set, and products a second by number format.
+
+Measured, not looked up, with the threads that are set and torch's plainest kernels. Owns its buffers for the time of
+one measurement. Knows no model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+MIB = 2**20
+SETS_MIB = (2, 8, 16, 32, 64, 128, 512)
+SIZES = (512, 1024, 2048)
+"""Sides of the square matrices that are multiplied; the best counts."""
+SECONDS = 0.1
+"""How long one kernel at one size is repeated; the fastest repetition counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRate:
+    """How fast `set_mib` are read over and over."""
+
+    set_mib: int
+    bytes_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRate:
+    """How fast large matrices of `dtype` are multiplied, 2 operations for each product."""
+
+    dtype: str
+    flops_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """The limits beside which the figures of steps stand."""
+
+    reads: tuple[ReadRate, ...]
+    matrix: tuple[MatrixRate, ...]
+
+    def bytes_s(self, set_bytes: int) -> float:
+        """The rate at the largest measured set that is no larger than `set_bytes`: never too low a limit."""
+        fitting = [each for each in self.reads if each.set_mib * MIB <= set_bytes]
+        return (fitting[-1] if fitting else self.reads[0]).bytes_s
+
+    def flops_s(self, dtype: str) -> float:
+        """The rate of `dtype`."""
+        return next(each.flops_s for each in self.matrix if each.dtype == dtype)
+
+
+def measure_ceilings(
+    device: torch.device, settle: Callable[[], None], *, sets_mib: tuple[int, ...] = SETS_MIB, seconds: float = SECONDS
+) -> Ceilings:
+    """Measure `device`. `settle` waits for it."""
+    with torch.inference_mode():
+        reads = tuple(ReadRate(each, _read_rate(each * MIB, device, settle, seconds)) for each in sets_mib)
+        matrix = tuple(MatrixRate(name, _matrix_rate(name, device, settle, seconds)) for name in _FORMATS)
+    return Ceilings(reads, matrix)
+
+
+def fastest_s(compute: Callable[[], object], settle: Callable[[], None], seconds: float) -> float:
+    """The shortest of all repetitions within `seconds`, after one that does not count; at least three."""
+    compute()
+    settle()
+    best, repeats, until = float("inf"), 0, time.perf_counter() + seconds
+    while repeats < 3 or time.perf_counter() < until:
+        began = time.perf_counter()
+        compute()
+        settle()
+        best = min(best, time.perf_counter() - began)
+        repeats += 1
+    return best
+
+
+def _read_rate(size: int, device: torch.device, settle: Callable[[], None], seconds: float) -> float:
+    """Bytes a second: the faster of a sum and a dot product over the same numbers."""
+    numbers = torch.ones(size // 4, device=device)
+    first, second = numbers.chunk(2)
+    kernels = (numbers.sum, lambda: torch.dot(first, second))
+    return size / min(fastest_s(each, settle, seconds) for each in kernels)
+
+
+def _matrix_rate(name: str, device: torch.device, settle: Callable[[], None], seconds: float) -> float:
+    """Operations a second: the best of all sizes."""
+    make, multiply = _FORMATS[name]
+    rates = []
+    for size in SIZES:
+        a, b = make(size, device), make(size, device)
+        rates.append(2 * size**3 / fastest_s(lambda a=a, b=b: multiply(a, b), settle, seconds))  # type: ignore[misc]
+    return max(rates)
+
+
+def _real(dtype: torch.dtype) -> Callable[[int, torch.device], Tensor]:
+    return lambda size, device: torch.randn(size, size, device=device).to(dtype)
+
+
+def _whole(size: int, device: torch.device) -> Tensor:
+    return torch.randint(-100, 100, (size, size), dtype=torch.int8, device=device)
+
+
+_FORMATS: dict[str, tuple[Callable[[int, torch.device], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
+    "float32": (_real(torch.float32), torch.matmul),
+    "bfloat16": (_real(torch.bfloat16), torch.matmul),
+    "int8": (_whole, torch._int_mm),
+}
