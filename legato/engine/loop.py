@@ -21,7 +21,7 @@ from legato.engine.scheduler import Capacity, Plan, SequenceView, plan_turn
 from legato.engine.sequence import Seat, Sequence, SequenceEvent, SequenceState, text_to_feed
 from legato.engine.stats import Mark, Part
 from legato.engine.stream import Stream
-from legato.errors import GenerationError, LegatoError
+from legato.errors import GenerationError, LegatoError, StateError
 from legato.flow import FinishReason, Frame, SequenceId
 
 __all__ = ["Loop", "Machinery"]
@@ -265,3 +265,14 @@ class Loop:
                 self._roster.say_last(stream, stream.finish_reason())
             if stream.closed:
                 self._roster.forget(stream)
+        if not len(self._roster):
+            self._check_balance()
+
+    def _check_balance(self) -> None:
+        """`StateError` if something is held although nobody is here: better loud now than slower for ever."""
+        runner, codec = self._m.runner, self._m.codec
+        if not (runner.pool.balanced and codec.pool.balanced) or runner.seated:
+            raise StateError(
+                f"nobody speaks, and not given back are talker slots ({runner.pool.free} are free), codec slots "
+                f"({codec.pool.free} are free) or the values of sequences ({runner.seated})"
+            )

@@ -98,16 +98,16 @@ def test_a_code_outside_its_codebook_fails_its_own_request_alone(bad: int) -> No
             return (1, 2, bad, 3, 4)
         return FinishReason.EOS if number >= 9 else frame_of(seed, number)
 
-    alone = Harness(script)
+    alone = Harness(script, rows_per_call=1)
     _, solo = alone.submit("neighbour", seed=2)
     alone.run()
-    h = Harness(script)
+    h = Harness(script, rows_per_call=1)
     _, failing = h.submit("failing one", seed=1)
     _, neighbour = h.submit("neighbour", seed=2)
     h.run()
     assert isinstance(failing.errors[0], BadCodeError)
     assert not any(packet.last for packet in failing.packets)
-    np.testing.assert_allclose(neighbour.samples, solo.samples, atol=2e-5)
+    assert np.array_equal(neighbour.samples, solo.samples)
     h.assert_balanced()
 
 
