@@ -17,9 +17,10 @@ import numpy as np
 import places
 import torch
 from codec_net import CodecDecoder, CodecSizes
+from codec_start import read_weights
 from codec_train import CHECKPOINT
 from features import Tape
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from speech import FRAME_SAMPLES, SAMPLE_RATE_HZ, stores
 from torch import Tensor
 
@@ -58,12 +59,6 @@ def _replace(path: Path, content: bytes) -> None:
     partial = path.with_suffix(".partial")
     partial.write_bytes(content)
     partial.rename(path)
-
-
-def read_weights(folder: Path) -> dict[str, Tensor]:
-    """The stored weights as float32, under the training net's names."""
-    stored = load_file(str(folder / names.MAIN_FILE))
-    return {name.removeprefix(names.DECODER): value.float() for name, value in stored.items()}
 
 
 def engine_decoder(folder: Path) -> EngineDecoder:

@@ -18,7 +18,7 @@ from torch.nn import functional
 SAMPLE_RATE_HZ = 24_000
 SCALES = ((2_048, 480, 128), (1_024, 240, 80), (512, 120, 64), (256, 60, 32))
 """Window, hop and mel bands of each spectral scale."""
-MEL_FLOOR, LINEAR_FLOOR = 1e-3, 1e-2
+MEL_FLOOR, LINEAR_FLOOR = 5e-5, 3e-4
 
 
 @cache

@@ -27,9 +27,13 @@ from codec_losses import (
     spectral_loss,
 )
 from codec_net import CodecDecoder, CodecSizes
-from features import Tables, Tape
+from codec_start import front_parameters, read_weights, start_from_tables
+from codec_tables import Tables
+from features import Tape
 from speech import FRAME_SAMPLES, stores
 from torch import Tensor
+
+from legato.config.codec_checkpoint import CODEC_FOLDER
 
 CHECKPOINT = places.CODEC / "decoder.pt"
 CROPS_FRAMES = {"spectral": (10, 12, 16, 24, 48, 96), "adversarial": (8, 12, 24)}
@@ -40,8 +44,12 @@ JUDGED_FRAMES = 5
 TERM_WEIGHTS = {"generator": 0.7, "features": 1.0, "spectral": 1.0}
 """Sizes of the gradients at the wave, relative to each other."""
 PEAK_RATE = {"spectral": 1e-3, "adversarial": 3e-4}
+FRONT_SHARE = 0.1
+"""Learning rate of the closed-form front, relative to what has to be learnt from nothing."""
 AVERAGE_DECAY = 0.998
 SAVE_EVERY_S = 60.0
+SAMPLE_CROPS, SAMPLE_CROP_FRAMES = 60, 100
+"""What shows the closed form which codes there are."""
 
 
 @dataclass
@@ -90,13 +98,27 @@ class Training:
         self.average = CodecDecoder(sizes).to(device)
         self.average.load_state_dict(self.net.state_dict())
         self.judges = Discriminators().to(device)
-        self.optimiser = torch.optim.AdamW(
-            self.net.parameters(), 1e-3, betas=(0.8, 0.95), weight_decay=0.01, fused=True
-        )
+        front = front_parameters(self.net)
+        known = {id(parameter) for parameter in front}
+        groups = [
+            {"params": front, "share": FRONT_SHARE},
+            {"params": [p for p in self.net.parameters() if id(p) not in known], "share": 1.0},
+        ]
+        self.optimiser = torch.optim.AdamW(groups, 1e-3, betas=(0.8, 0.95), weight_decay=0.01, fused=True)
         self.judges_optimiser = torch.optim.AdamW(self.judges.parameters(), 3e-4, betas=(0.8, 0.95), fused=True)
         self.steps = {"spectral": 0, "adversarial": 0}
         self.spent_s = {"spectral": 0.0, "adversarial": 0.0}
         self.norms: dict[str, float] = {}
+
+    def begin(self, codes: Tensor) -> None:
+        """With the closed form in front; `codes` [T, 8] are samples of what will be decoded."""
+        start_from_tables(self.net, Tables.load(), codes)
+        self.average.load_state_dict(self.net.state_dict())
+
+    def begin_from_voice(self, folder: Path) -> None:
+        """With the weights that a voice's folder holds."""
+        self.net.load_state_dict(read_weights(folder / CODEC_FOLDER))
+        self.average.load_state_dict(self.net.state_dict())
 
     def save(self, path: Path) -> None:
         parts = ("net", "average", "judges", "optimiser", "judges_optimiser")
@@ -180,7 +202,7 @@ class Training:
         backward()
         torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
         for group in self.optimiser.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["share"]
         self.optimiser.step()
 
 
@@ -212,15 +234,20 @@ class Plan:
     device: str
     wall: bool
     last_units: bool
+    from_voice: bool
 
 
 def train(plan: Plan) -> None:
     phase, training = plan.phase, Training(plan.device)
     if CHECKPOINT.exists():
         training.load(CHECKPOINT)
-    training.skip_last_units(not plan.last_units)
+    elif plan.from_voice:
+        training.begin_from_voice(places.VOICE_FOLDER)
     data = Data(np.random.default_rng(sum(training.steps.values())))
     data.reload()
+    if not (CHECKPOINT.exists() or plan.from_voice):
+        training.begin(data.batch(SAMPLE_CROPS, SAMPLE_CROP_FRAMES)[0].flatten(0, 1))
+    training.skip_last_units(not plan.last_units)
     before, started, saved = training.spent_s[phase], clock(plan.wall), time.monotonic()
     print(f"{phase}: {data.hours():.2f} h of speech, {before:.0f} of {plan.budget_s:.0f} s spent", flush=True)
     step = training.spectral_step if phase == "spectral" else training.adversarial_step
@@ -258,6 +285,7 @@ def main() -> None:
     parser.add_argument("--frames-per-batch", type=int, default=120)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--last-units", action="store_true", help="train the residual units at 24 kHz too")
+    parser.add_argument("--from-voice", action="store_true", help="first call: go on from the repository's voice")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -271,6 +299,7 @@ def main() -> None:
         arguments.device,
         arguments.wall or arguments.device != "cpu",
         arguments.last_units,
+        arguments.from_voice,
     )
     train(plan)
 

@@ -22,7 +22,8 @@ import numpy as np
 import places
 import torch
 from alignment import align, quarter_track
-from features import Tables
+from codec_tables import Tables
+from features import stacked
 from numpy.typing import NDArray
 from sizes import SPEAKERS
 from speech import LEAD_SAMPLES, SAMPLE_RATE_HZ, Sentence, Store, stores
@@ -113,7 +114,7 @@ def teacher_waves(speaker: str, name: str, limit: int) -> tuple[list[str], list[
 def codec_waves(speaker: str, name: str, limit: int, decode: Decode) -> tuple[list[str], list[Wave]]:
     texts, waves = teacher_waves(speaker, name, limit)
     tables = Tables.load()
-    return texts, [decode(tables.encode(torch.from_numpy(wave))) for wave in waves]
+    return texts, [decode(tables.encode(stacked(torch.from_numpy(wave)))) for wave in waves]
 
 
 def oracle_waves(speaker: str, name: str, limit: int, decode: Decode, seed: int) -> tuple[list[str], list[Wave]]:

@@ -1,9 +1,9 @@
 """Speech -> codes without a learned encoder: stacked log-mel frames, principal components, residual k-means.
 
-Owns the frozen tables (`codec/tables.safetensors`) and, for every store, its tape: `codec/<store>.codes` (int16
+Owns the fit of the tables (`codec_tables.py`) and, for every store, its tape: `codec/<store>.codes` (int16
 [frames, 8]), `codec/<store>.pcm` (int16, 1,920 samples for each frame) and `codec/<store>.jsonl` (each sentence
-with its `code_start` and `frames`). They grow as the stores grow. The tables are fitted once; a second fit
-would make all codes, and every model trained on them, worthless.
+with its `code_start` and `frames`). They grow as the stores grow. New tables (`--fit`) make all
+codes, and every model trained on them, worthless.
 """
 
 from __future__ import annotations
@@ -19,22 +19,16 @@ import librosa
 import numpy as np
 import places
 import torch
+from codec_tables import BOOK_SIZE, BOOKS, COMPONENTS, FITTED, MEL_BANDS, MELS_PER_FRAME, Tables, nearest
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
 from speech import FRAME_SAMPLES, SAMPLE_RATE_HZ, Store, stores
 from torch import Tensor
 from torch.nn import functional
 
 HOP_SAMPLES = 240
 WINDOW_SAMPLES = 1_024
-MEL_BANDS = 80
-MELS_PER_FRAME = FRAME_SAMPLES // HOP_SAMPLES
 FLOOR = 5e-4
 """Added to a mel magnitude before the logarithm: what lies far below speech shall not use up code words."""
-COMPONENTS = 128
-BOOKS = 8
-BOOK_SIZE = 512
-TABLES = places.CODEC / "tables.safetensors"
 
 
 @cache
@@ -57,40 +51,6 @@ def log_mel(wave: Tensor) -> Tensor:
 def stacked(wave: Tensor) -> Tensor:
     """[samples] -> [frames, 8 * 80]."""
     return log_mel(wave).reshape(-1, MELS_PER_FRAME * MEL_BANDS)
-
-
-@dataclasses.dataclass(frozen=True)
-class Tables:
-    """The frozen encoder: mean [640], basis [640, 128], books [8, 512, 128]."""
-
-    mean: Tensor
-    basis: Tensor
-    books: Tensor
-
-    @classmethod
-    def load(cls, device: str = "cpu") -> Tables:
-        return cls(**load_file(str(TABLES), device=device))
-
-    def save(self) -> None:
-        save_file(dataclasses.asdict(self), str(TABLES))
-
-    def latent(self, wave: Tensor) -> Tensor:
-        return (stacked(wave) - self.mean) @ self.basis
-
-    def encode(self, wave: Tensor) -> Tensor:
-        """[samples] -> codes int64 [frames, 8]: in each book the entry nearest to what is left."""
-        rest = self.latent(wave)
-        codes = []
-        for book in self.books:
-            codes.append(nearest(rest, book))
-            rest = rest - book[codes[-1]]
-        return torch.stack(codes, dim=1)
-
-
-def nearest(points: Tensor, centres: Tensor) -> Tensor:
-    """Index of the nearest centre, [N, D] and [K, D] -> [N]."""
-    half_norms = centres.pow(2).sum(1) / 2
-    return torch.cat([(half_norms - block @ centres.T).argmin(1) for block in points.split(16_384)])
 
 
 def k_means(points: Tensor, centres_wanted: int, rounds: int, generator: torch.Generator) -> Tensor:
@@ -173,7 +133,7 @@ class Tape:
             for sentence in new:
                 start = codes.tell() // (2 * BOOKS)
                 wave = self.store.wave(sentence)
-                found = tables.encode(torch.from_numpy(wave)).numpy().astype("<i2")
+                found = tables.encode(stacked(torch.from_numpy(wave))).numpy().astype("<i2")
                 samples.write(np.round(wave * 32767).astype("<i2").tobytes())
                 codes.write(found.tobytes())
                 about = {
@@ -191,12 +151,13 @@ class Tape:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fit", action="store_true", help="new tables: a new voice, talker included")
     parser.add_argument("--frames-per-speaker", type=int, default=50_000)
     parser.add_argument("--watch", action="store_true", help="go on as the stores grow, until stopped")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     places.CODEC.mkdir(parents=True, exist_ok=True)
-    if not TABLES.exists():
+    if arguments.fit and not FITTED.exists():
         fit(arguments.frames_per_speaker).save()
     tables = Tables.load()
     while True:

@@ -15,7 +15,8 @@ import numpy as np
 import places
 import torch
 from alignment import align, quarter_track
-from features import Tables
+from codec_tables import Tables
+from features import stacked
 from sizes import BOOKS, BOS, DELAY_FRAMES, FIRST_SPEAKER, PAD, SPEAKERS, TABLES
 from speech import FRAME_SAMPLES, LEAD_SAMPLES, Sentence, Store, stores
 from torch import Tensor
@@ -41,7 +42,7 @@ def encode(store: Store, sentence: Sentence, tables: Tables, phase: int) -> Exam
     shift = phase * PHASE_SAMPLES
     wave = store.wave(sentence)
     wave = np.concatenate([wave[shift:], np.zeros(shift, np.float32)])
-    codes = tables.encode(torch.from_numpy(wave)).to(torch.int16)
+    codes = tables.encode(stacked(torch.from_numpy(wave))).to(torch.int16)
     aligned = align(sentence.phonemes, sentence.durations_25ms)
     tokens = quarter_track(aligned, lead_samples=LEAD_SAMPLES - shift, frames=len(codes))
     return Example(SPEAKERS.index(sentence.speaker), torch.tensor(tokens, dtype=torch.int16), codes)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import places
 import torch
-from features import Tables
+from codec_tables import Tables
 from lm import VoiceLM
 from lm_data import PHASES, Batch, Example, collate, epochs, load_examples
 
