@@ -65,7 +65,8 @@ class Engine:
         works = assemble(model, config, clock, poison=poison, more=self._arrived, settle=settle)
         self.runner, self.kv_pool, self.codec_pool = works.runner, works.kv_pool, works.codec_pool
         self._loop, self._roster, self._stats = works.loop, works.roster, works.stats
-        _log.info("%s", memory_of(works.kv_pool.cache, works.codec_pool.slot_bytes, config))
+        memory = memory_of(works.kv_pool.cache, works.codec_pool.slot_bytes, config)
+        _log.info("%s; %d streams may wait", memory, config.queue)
         self._thread = threading.Thread(target=self._work, name="legato-engine", daemon=True)
         self._thread.start()
 

@@ -161,6 +161,18 @@ def test_a_device_that_breaks_ends_everybody_aloud_and_the_engine_serves_the_nex
     assert read(speak(engine.submit(request(7)))) == solo
 
 
+def test_an_engine_says_at_its_start_what_its_limits_cost(
+    make_engine: MakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="legato.engine"):
+        engine = make_engine(queue=7)
+    (said,) = [record.getMessage() for record in caplog.records]
+    position_kib = engine.kv_pool.cache.bytes_per_position / 1024
+    assert f"4 talker slots of 128 positions at {position_kib:g} KiB" in said
+    assert "3 codec slots" in said
+    assert "7 streams may wait" in said
+
+
 def test_the_queue_has_an_end(make_engine: MakeEngine) -> None:
     engine = make_engine(streams=1, queue=2)
     handles = [engine.submit(request(seed)) for seed in range(3)]
