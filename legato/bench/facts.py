@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from legato import __version__
 from legato.models.load import LoadedModel
@@ -63,17 +64,17 @@ def this_machine(device: str) -> Machine:
     )
 
 
-def model_facts(name: str, model: LoadedModel, *, quantisation: str = "none") -> ModelFacts:
+def model_facts(name: str, model: LoadedModel) -> ModelFacts:
     """The model as it was loaded; `name` is what the user called it."""
     modules = (model.talker, model.code_predictor, model.decoder)
     codec = next(model.decoder.parameters())
     return ModelFacts(
         name=name,
         kind=model.config.kind,
-        parameters=sum(weight.numel() for module in modules for weight in module.parameters()),
+        parameters=sum(_parameters(module) for whole in modules for module in whole.modules()),
         talker_dtype=_dtype(model.talker.codec_head.weight),
         codec_dtype=_dtype(codec),
-        quantisation=quantisation,
+        quantisation=model.quant,
         codebooks=model.config.talker.num_codebooks,
         sample_rate_hz=model.config.codec.sample_rate_hz,
         frame_samples=model.config.codec.frame_samples,
@@ -86,6 +87,12 @@ def cpu_name() -> str:
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def _parameters(module: nn.Module) -> int:
+    """A module's own weights, without its children's; a quantised product counts as many as it stands for."""
+    inputs, outputs = getattr(module, "in_features", 0), getattr(module, "out_features", 0)
+    return inputs * outputs or sum(weight.numel() for weight in module.parameters(recurse=False))
 
 
 def _dtype(weight: torch.Tensor) -> str:

@@ -20,7 +20,7 @@ Piece = tuple[float, npt.NDArray[np.int16]]
 """Seconds of the client's clock, and the samples that arrived then."""
 
 AUDIBLE_LEVEL = WatchdogRule().silence_floor
-"""Root mean square of a stretch that is heard, full scale 1: -54 dBFS, where the watchdog says that a frame is silent."""
+"""Root mean square of a stretch that is heard, full scale 1: -54 dBFS, where the watchdog calls a frame silent."""
 STRETCH_MS = 10
 
 

@@ -19,7 +19,7 @@ ALL_STAGES = (REQUEST, *ENGINE_STAGES, TRANSPORT, PLAYOUT)
 """From the client's call to the first sound, in order, each from where the one before ended."""
 LM_STAGES = ENGINE_STAGES[:-1]
 """What comes before the codec: their sum is the time until all frames of the first window exist."""
-SPOKEN_BADLY = ("refused", "failed")
+WITHOUT_SOUND = ("refused", "failed", "empty")
 ROUNDING_MS = 0.02
 """Times are kept to the microsecond, and a dozen of them are added."""
 
@@ -109,6 +109,17 @@ class Sound:
         return sum(self.stages_ms.get(name, 0.0) for name in LM_STAGES)
 
     @property
+    def codec_ms(self) -> float:
+        """The first window, from its frames to its samples on the host."""
+        return self.stages_ms.get(ENGINE_STAGES[-1], 0.0)
+
+    @property
+    def frame_ms(self) -> tuple[float, ...]:
+        """What a frame after the first piece took, codec and transport included; nothing where there is one piece."""
+        later_frames = (self.samples - self.piece_samples[0]) * self.frames / self.samples
+        return ((self.arrived_ms[-1] - self.arrived_ms[0]) / later_frames,) if later_frames else ()
+
+    @property
     def gaps_ms(self) -> tuple[float, ...]:
         """Between one piece and the next."""
         return tuple(later - earlier for earlier, later in pairwise(self.arrived_ms))
@@ -118,9 +129,9 @@ class Sound:
 class RequestRecord:
     """One request. `sounds` holds one `Sound`, or none where nothing was spoken.
 
-    `outcome`: the finish reason, "refused" or "failed", with `error_code`. `at_s`: when it was asked, since its setting
-    began. `batch_rows`: mean rows of the talker's calls in its setting. `peak_bytes`: the most memory by its end.
-    `settled`: the device was waited for at the end of every stage.
+    `outcome`: the finish reason, or "refused" or "failed" with `error_code`, or "empty": the model ended at once.
+    `at_s`: when it was asked, since its setting began. `batch_rows`: mean rows of the talker's calls in its setting.
+    `peak_bytes`: the most memory by its end. `settled`: the device was waited for at the end of every stage.
     """
 
     machine: Machine
@@ -135,7 +146,7 @@ class RequestRecord:
     sounds: tuple[Sound, ...]
 
     def __post_init__(self) -> None:
-        if len(self.sounds) != (self.outcome not in SPOKEN_BADLY):
+        if len(self.sounds) != (self.outcome not in WITHOUT_SOUND):
             raise ValueError(f"outcome {self.outcome!r} does not go with {len(self.sounds)} sounds")
 
 

@@ -1,90 +1,121 @@
-"""Rows of a benchmark as a table and as JSON, with the setting that every figure needs. Owns and measures nothing."""
+"""A report of records of any kind: tables for the terminal, JSON, one page. Every figure is made from the records anew.
+
+Owns the list of kinds that a file of records may hold. A kind brings its dataclass and a chapter, which takes the
+records of its own kind from all and yields tables and plots in the order of the page.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
+from legato.bench.batch_tables import batch_tables, price
+from legato.bench.facts import Machine, ModelFacts
+from legato.bench.grid import Grid
+from legato.bench.page import Plot, to_page
+from legato.bench.records import BatchRecord, RequestRecord
+from legato.bench.request_plots import batch_plots, request_plots
+from legato.bench.request_tables import request_tables
+from legato.bench.steps_chapter import steps_chapter
+from legato.bench.steps_records import CeilingsRecord, StepRecord, TurnRecord
+from legato.bench.summary import summaries
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from _typeshed import DataclassInstance
 
-    from rich.table import Table
+REPORT_SCHEMA = "legato-bench-report-1"
+KINDS: Mapping[str, type[DataclassInstance]] = {
+    "request": RequestRecord,
+    "batch": BatchRecord,
+    "ceilings": CeilingsRecord,
+    "step": StepRecord,
+    "turn": TurnRecord,
+}
 
-_MIB = 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What the figures depend on besides the batch."""
-
-    model: str
-    device: str
-    talker_dtype: str
-    codec_dtype: str
-    threads: int
-    frames: int
-    positions: int
-    packet_frames: tuple[int, ...]
+Records = Sequence["DataclassInstance"]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One batch size in one mode. Rates are frames for a second of the part's own time; `total` is all of a turn.
-
-    `other_s`: the loop itself, the text front end and drawing the first codes. `slot_bytes`: talker positions and codec
-    history of one stream. `peak_bytes`: the most that was in use up to here, weights included.
-    """
-
-    mode: str
-    streams: int
-    frames: int
-    talker_frames_s: float
-    predictor_frames_s: float
-    codec_frames_s: float
-    total_frames_s: float
-    audio_s_per_s: float
-    prefill_s: float
-    other_s: float
-    total_s: float
-    slot_bytes: int
-    peak_bytes: int
+def request_chapter(records: Records) -> Iterator[Grid | Plot]:
+    """Latency and load."""
+    requests = [record for record in records if isinstance(record, RequestRecord)]
+    if requests:
+        yield from request_plots(requests)
+        yield from request_tables(requests)
 
 
-def price(rows: Sequence[Row]) -> dict[int, float]:
-    """How many times longer deterministic mode takes than the default, for each batch size that has both."""
-    rate = {(row.mode, row.streams): row.total_frames_s for row in rows}
-    return {
-        streams: rate["default", streams] / slow
-        for (mode, streams), slow in rate.items()
-        if mode == "deterministic" and slow > 0 and ("default", streams) in rate
+def batch_chapter(records: Records) -> Iterator[Grid | Plot]:
+    """Throughput against batch size."""
+    batches = [record for record in records if isinstance(record, BatchRecord)]
+    yield from batch_plots(batches)
+    yield from batch_tables(batches)
+
+
+CHAPTERS = (request_chapter, batch_chapter, steps_chapter)
+
+
+def tables(records: Records) -> list[Grid]:
+    """What a terminal shows."""
+    return [part for chapter in CHAPTERS for part in chapter(records) if isinstance(part, Grid)]
+
+
+def to_html(records: Records, title: str) -> str:
+    """The page."""
+    return to_page(title, facts_of(records), [part for chapter in CHAPTERS for part in chapter(records)])
+
+
+def to_json(records: Records) -> str:
+    """Every summary with full digits, and what the figures depend on."""
+    batches = [record for record in records if isinstance(record, BatchRecord)]
+    value = {
+        "schema": REPORT_SCHEMA,
+        "facts": dict(facts_of(records)),
+        "cases": [asdict(each) for each in summaries(each for each in records if isinstance(each, RequestRecord))],
+        "batches": [asdict(record) for record in batches],
+        "price_of_determinism": {str(streams): times for streams, times in price(batches).items()},
     }
+    return json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
-def batch_table(rows: Sequence[Row]) -> Table:
-    """The rows, modes of one batch size beside each other."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    columns = ("streams", "mode", "talker f/s", "predictor f/s", "codec f/s", "total f/s", "audio s/s", "slot", "peak")
-    for column in columns:
-        table.add_column(column, justify="left" if column == "mode" else "right")
-    for row in sorted(rows, key=lambda each: (each.streams, each.mode)):
-        rates = (row.talker_frames_s, row.predictor_frames_s, row.codec_frames_s, row.total_frames_s)
-        table.add_row(
-            str(row.streams),
-            row.mode,
-            *(f"{rate:.1f}" for rate in rates),
-            f"{row.audio_s_per_s:.2f}",
-            f"{row.slot_bytes / _MIB:.1f} MiB",
-            f"{row.peak_bytes / _MIB:.0f} MiB",
-        )
-    return table
+def facts_of(records: Records) -> list[tuple[str, str]]:
+    """What all figures depend on; several values where the records differ."""
+    facts: dict[str, dict[str, None]] = {}
+    for record in records:
+        for part in (getattr(record, "model", None), getattr(record, "machine", None)):
+            for field in fields(part) if isinstance(part, Machine | ModelFacts) else ():
+                value = getattr(part, field.name)
+                shown = f"{value:,}" if type(value) is int else str(value)
+                facts.setdefault(field.name.replace("_", " "), {})[shown] = None
+    told = [(name, "; ".join(values)) for name, values in facts.items()]
+    return told + _request_facts([record for record in records if isinstance(record, RequestRecord)])
 
 
-def as_json(setting: Setting, rows: Sequence[Row]) -> dict[str, object]:
-    """Everything, for a file."""
-    return {
-        "setting": asdict(setting),
-        "rows": [asdict(row) for row in rows],
-        "price_of_determinism": {str(streams): times for streams, times in price(rows).items()},
+def _request_facts(records: Sequence[RequestRecord]) -> list[tuple[str, str]]:
+    """Sizes of what was asked and said, and what the times contain."""
+    if not records:
+        return []
+    sounds = [(record, sound) for record in records for sound in record.sounds]
+    seconds = [sound.samples / record.model.sample_rate_hz for record, sound in sounds]
+    inside = [record.asked.inside for record in records]
+    contained = {
+        "text front end": any(each.text_front_end for each in inside),
+        "reference encoding": any(each.reference_encoding for each in inside),
+        "copies from the device": any(each.device_copies for each in inside),
     }
+    return [
+        ("input characters", _range([record.asked.input_characters for record in records])),
+        ("input tokens", _range([sound.input_tokens for _, sound in sounds])),
+        ("seconds of sound", _range(seconds)),
+        ("frames of the packets", "; ".join(dict.fromkeys(str(list(each.asked.packet_frames)) for each in records))),
+        ("inside the times", ", ".join(name for name, there in contained.items() if there)),
+        ("not inside", ", ".join(name for name, there in contained.items() if not there) or "nothing"),
+        ("stage ends", "the device was waited for" if all(each.settled for each in records) else "host clock"),
+    ]
+
+
+def _range(values: Sequence[float]) -> str:
+    if not values:
+        return "none"
+    least, most = min(values), max(values)
+    return f"{least:.4g}" if least == most else f"{least:.4g} to {most:.4g}"

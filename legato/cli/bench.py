@@ -9,14 +9,25 @@ import click
 
 from legato.cli.main import LazyGroup
 
-SUBCOMMANDS = ("batch",)
+SUBCOMMANDS = ("latency", "load", "batch", "steps", "report", "compare")
 """In the order of `legato bench --help`; each is the module `legato.cli.bench_NAME` with a command called NAME."""
 
 EPILOG = """\b
 Examples:
-  legato bench batch                               the voice in this package, batches 1, 2, 4, 8
+  legato bench latency                                     where the time until the first sound goes
+  legato bench load --at-once 1,3,6                        what many clients at once get
+  legato bench batch                                       what a larger batch brings
+  legato bench steps                                       one step beside the limits of this machine
+  legato bench latency --records a.jsonl --html a.html     keep every request, and a page to look at
+  legato bench compare a.jsonl b.jsonl                     the same requests before and after a change
 
-Figures are worth what the machine did beside: let it be idle.
+\b
+Every command prints tables and takes
+  --records FILE   one JSON object for each request, with all that the figures depend on: keep these
+  --json FILE      summaries with full digits
+  --html FILE      one page with tables and plots, which needs nothing beside it
+
+Figures are worth what the machine did beside: let it be idle. Nothing here passes or fails; `legato verify` does that.
 """
 
 

@@ -3,47 +3,57 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from legato.bench.report import Row, price
+from legato.bench.batch_tables import batch_tables, price
+from legato.bench.jsonl import read_lines
+from legato.bench.records import BatchRecord
+from legato.bench.report import KINDS
 from legato.cli.main import EXIT_OK, EXIT_REFUSED, main
+from tests.bench.made import MACHINE, MODEL
 from tests.conftest import TinyCheckpoint
 
 
-def row(mode: str, streams: int, rate: float) -> Row:
-    return Row(mode, streams, 8, 1.0, 1.0, 1.0, rate, 1.0, 0.1, 0.1, 1.0, 1, 1)
+def row(mode: str, streams: int, rate: float) -> BatchRecord:
+    return BatchRecord(MACHINE, MODEL, (4,), 128, mode, streams, 8, 1.0, 1.0, 1.0, rate, 1.0, 0.1, 0.1, 1.0, 1, 1)
 
 
 def test_the_price_of_determinism_is_the_quotient_of_the_totals() -> None:
     rows = [row("default", 4, 40.0), row("deterministic", 4, 16.0), row("default", 8, 50.0)]
     assert price(rows) == {4: 2.5}
+    (table,) = batch_tables(rows)
+    assert "2.50 times as long at 4" in table.note
+    assert [each[:2] for each in table.rows] == [("default", "4"), ("deterministic", "4"), ("default", "8")]
+
+
+def test_each_model_has_a_table_of_its_own() -> None:
+    rows = [row("default", 1, 4.0), replace(row("default", 1, 5.0), model=replace(MODEL, name="other"))]
+    assert [table.title.rpartition(": ")[2] for table in batch_tables(rows)] == ["tiny", "other"]
 
 
 def test_the_command_reports_all_batches_in_both_modes(
     tiny_checkpoint: TinyCheckpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    figures = tmp_path / "figures.json"
+    figures, lines = tmp_path / "figures.json", tmp_path / "records.jsonl"
     folder = str(tiny_checkpoint("tiny-custom-voice"))
-    options = ["--batches", "1,3", "--frames", "4", "--positions", "128", "--threads", "1", "--json", str(figures)]
-    assert main(["bench", "batch", folder, *options]) == EXIT_OK
-    told = capsys.readouterr().out
-    assert told.count("deterministic mode takes") == 2
+    options = ["--batches", "1,3", "--frames", "4", "--positions", "128", "--threads", "1"]
+    assert main(["bench", "batch", folder, *options, "--json", str(figures), "--records", str(lines)]) == EXIT_OK
+    assert "Deterministic mode takes" in capsys.readouterr().out
+    records = list(read_lines(lines, KINDS))
     got = json.loads(figures.read_text())
-    assert [(each["streams"], each["mode"]) for each in got["rows"]] == [
-        (1, "default"),
-        (1, "deterministic"),
-        (3, "default"),
-        (3, "deterministic"),
-    ]
-    for each in got["rows"]:
-        assert each["frames"] == 4 * each["streams"]
-        rates = ("talker_frames_s", "predictor_frames_s", "codec_frames_s", "total_frames_s", "audio_s_per_s")
-        assert all(each[name] > 0 for name in rates)
-        assert each["total_frames_s"] <= min(each["predictor_frames_s"], each["codec_frames_s"])
-        assert each["peak_bytes"] > each["slot_bytes"] > 0
-    assert got["setting"]["packet_frames"] == [4]
+    expected = [(1, "default"), (1, "deterministic"), (3, "default"), (3, "deterministic")]
+    assert [(each["streams"], each["mode"]) for each in got["batches"]] == expected
+    for record in records:
+        assert isinstance(record, BatchRecord)
+        assert record.frames == 4 * record.streams
+        parts = (record.talker_frames_s, record.predictor_frames_s, record.codec_frames_s)
+        assert all(rate > 0 for rate in (*parts, record.total_frames_s, record.audio_s_per_s))
+        assert record.total_frames_s <= min(record.predictor_frames_s, record.codec_frames_s)
+        assert record.peak_bytes > record.slot_bytes > 0
+        assert (record.packet_frames, record.machine.threads) == ((4,), 1)
     assert set(got["price_of_determinism"]) == {"1", "3"}
 
 

@@ -1,0 +1,32 @@
+"""`legato bench report`: tables and a page from records that were kept, of one run or of several together.
+
+Owns nothing after it printed; measures nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from legato.cli.bench_output import Outputs, output_options
+
+EPILOG = """\b
+Examples:
+  legato bench report latency.jsonl
+  legato bench report latency.jsonl load.jsonl batch.jsonl --html report.html --json report.json
+
+FILES are what --records wrote, by any `legato bench` command; every line is checked.
+"""
+
+
+@click.command(epilog=EPILOG, short_help="Tables and a page from records that were kept.")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@output_options(records=False)
+def report(files: tuple[Path, ...], outputs: Outputs) -> None:
+    """Report on the records in FILES."""
+    from legato.bench.jsonl import read_lines
+    from legato.bench.report import KINDS
+
+    records = [record for file in files for record in read_lines(file, KINDS)]
+    outputs.deliver(records, f"legato bench: {', '.join(file.stem for file in files)}")
