@@ -45,7 +45,8 @@ class ServerConfig:
     `remote_references`: fetch `ref_audio` URLs of other machines (never of private addresses).
     `body_bytes`, `text_characters`, `reference_bytes`: the largest request, text and recording; more is 413 or 422.
     `request_s`: a request that takes longer is stopped. `stall_s`: so is one whose client takes nothing for so long.
-    `idle_s`: a socket on which nothing is said or spoken for so long is closed.
+    `idle_s`: a socket on which nothing is said or spoken for so long is closed. `ping_s`: how often a WebSocket's client
+    is asked whether it is still there, and how long it may take to answer; one that vanished without a word is gone then.
     `ahead_frames`: how far a stream may run ahead of what its client took; a full queue holds generation back.
     `records`: finished requests that `/v1/requests/{id}` still knows. `voices`: uploaded voices that are kept at most.
     `wyoming_port`: where Wyoming is spoken over TCP, without a key; 0 any free port, -1 not at all.
@@ -67,6 +68,7 @@ class ServerConfig:
     request_s: float = 900.0
     stall_s: float = 30.0
     idle_s: float = 300.0
+    ping_s: float = 20.0
     ahead_frames: int = 250
     records: int = 1000
     voices: int = 1000
@@ -82,7 +84,7 @@ class ServerConfig:
         for name in ("body_bytes", "text_characters", "reference_bytes", "ahead_frames", "records", "voices"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}", field=name)
-        for name in ("request_s", "stall_s", "idle_s", "drain_s"):
+        for name in ("request_s", "stall_s", "idle_s", "ping_s", "drain_s"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise InputError(f"{name} must be above 0 seconds, not {getattr(self, name)}", field=name)
         if self.api_key != self.api_key.strip() or not self.api_key.isascii():

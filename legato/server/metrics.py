@@ -13,8 +13,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from legato.engine.histogram import HistogramValue
-from legato.engine.stats import EngineSnapshot
+from legato.engine.histogram import SECONDS, HistogramValue
+from legato.engine.stats import EngineSnapshot, Mark, StreamTiming
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -114,6 +114,26 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._send = Histogram(
+            "legato_send_seconds",
+            "PCM of the first packet on the host to its bytes handed to the socket.",
+            ["route"],
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._playout = Histogram(
+            "legato_playout_seconds",
+            "First bytes at the client to its first sound, where clients tell.",
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self._first_sound = Histogram(
+            "legato_first_sound_seconds",
+            "Request to first sound at the client, where clients tell.",
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+
     def began(self, route: str) -> None:
         """A request is under way."""
         self._active.labels(route).inc()
@@ -126,6 +146,15 @@ class Metrics:
     def encoded(self, audio_format: str, seconds: float) -> None:
         """A packet was encoded."""
         self._encode.labels(audio_format).observe(seconds)
+
+    def sent(self, route: str, timing: StreamTiming, now_s: float) -> None:
+        """The first bytes of a stream were handed to its socket, at `now_s` of the engine's clock."""
+        self._send.labels(route).observe(max(0.0, now_s - timing.marks[Mark.FIRST_PACKET]))
+
+    def heard(self, first_bytes_s: float, first_sound_s: float) -> None:
+        """A client told when, since it asked, its first bytes were there and its first sound was played."""
+        self._first_sound.observe(first_sound_s)
+        self._playout.observe(max(0.0, first_sound_s - first_bytes_s))
 
     def text(self) -> bytes:
         """Everything, in Prometheus' text format."""

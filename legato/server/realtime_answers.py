@@ -16,6 +16,7 @@ from legato.server.conversation import Wire
 from legato.server.errors import ApiError, api_error
 from legato.server.fields import to_json
 from legato.server.realtime_settings import RealtimeSettings
+from legato.server.records import timing_json
 from legato.server.reports import interruption_json, words_json
 from legato.server.spoken import Spoken
 from legato.server.state import ServerState
@@ -163,7 +164,9 @@ class RealtimeAnswers:
         item_status = "completed" if status == "completed" else "incomplete"
         item = {"response_id": response.id, "output_index": 0, "item": response.item(item_status)}
         await self.say("response.output_item.done", item)
-        body = self._body(response, status, {"usage": self._usage(stream, response), **more})
+        record = self._spoken.record(stream)
+        ours = {"request_id": record.id, "timing": [timing_json(timing) for timing in record.timings]}
+        body = self._body(response, status, {"usage": self._usage(stream, response), **ours, **more})
         await self.say("response.done", {"response": body})
 
     async def _stopped(self, stream: UtteranceId, response: Response, told: dict[str, object]) -> None:

@@ -54,6 +54,8 @@ def make_server(
         timeout_graceful_shutdown=round(config.drain_s) or 1,
         server_header=False,
         ws_max_size=config.body_bytes,
+        ws_ping_interval=config.ping_s,
+        ws_ping_timeout=config.ping_s,
     )
     state = app.state.legato
     assert isinstance(state, ServerState)

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import json
 import logging
+import time
 from collections.abc import Mapping
 from urllib.parse import quote
 
@@ -198,6 +199,8 @@ class SpeechAnswer(Response):
                 body += _event({"type": "speech.audio.delta", "audio": audio, "response_format": self._kind.value})
             data = body + (_event(self._done(stream)) if packet.last else b"")
         if data or packet.last:
+            if not self._record.bytes_sent:
+                self._state.metrics.sent(ROUTE, stream.timing, time.monotonic())
             await self._body_part(send, data, more=not packet.last)
 
     def _words(self, stream: AsyncStream) -> bytes:
