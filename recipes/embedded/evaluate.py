@@ -208,7 +208,7 @@ def scores(arguments: argparse.Namespace) -> Iterator[Score]:
     if "voice" in arguments.systems:
         import legato
 
-        engine = legato.load(arguments.model, device=arguments.device)
+        engine = legato.load(arguments.model, device=arguments.device, quant=arguments.quant)
     for speaker in arguments.speakers:
         for name in arguments.lists:
             texts = held_out()[name][: arguments.limit]
@@ -262,6 +262,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=40)
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--quant", default="none", help="as of legato say")
     parser.add_argument("--words-only", action="store_true", help="no MOS, no speaker likeness")
     parser.add_argument("--record", type=Path, help=f"folder for evaluation.json and .md; committed: {RECORD}")
     arguments = parser.parse_args()

@@ -100,10 +100,18 @@ def tensors() -> dict[str, Tensor]:
     state = torch.load(train_lm.CHECKPOINT, map_location="cpu")
     model = VoiceLM()
     model.load_state_dict(state["average"])
-    durations = torch.load(train_durations.CHECKPOINT, map_location="cpu")
-    named = {**model.named_tensors(), **{f"duration.{name}": tensor for name, tensor in durations.items()}}
+    named = {**model.named_tensors(), **duration_tensors()}
     print(f"step {state['steps']}, {state['progress']:.2f} of the schedule, {state['cpu']:.0f} CPU-s", flush=True)
     return {name: tensor.detach().to(torch.bfloat16).contiguous() for name, tensor in named.items()}
+
+
+def duration_tensors() -> dict[str, Tensor]:
+    """The duration net's weights; where none was trained here, those of the voice in the repository."""
+    if train_durations.CHECKPOINT.exists():
+        trained = torch.load(train_durations.CHECKPOINT, map_location="cpu")
+        return {f"duration.{name}": tensor for name, tensor in trained.items()}
+    shipped = load_file(str(places.VOICE_FOLDER / "model.safetensors"))
+    return {name: tensor for name, tensor in shipped.items() if name.startswith("duration.")}
 
 
 def export(folder: Path) -> None:

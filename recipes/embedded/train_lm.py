@@ -12,12 +12,14 @@ import os
 import random
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import places
 import torch
 from codec_tables import Tables
 from lm import VoiceLM
 from lm_data import PHASES, Batch, Example, collate, epochs, load_examples
+from safetensors.torch import load_file
 
 CHECKPOINT = places.CACHE / "lm" / "lm.pt"
 AVERAGE_DECAY = 0.998
@@ -107,9 +109,15 @@ class Trainer:
         torch.save(state, partial)
         os.replace(partial, CHECKPOINT)
 
+    @torch.no_grad()
+    def begin_from_voice(self, folder: Path) -> None:
+        """With the weights that a voice's folder holds."""
+        stored = load_file(str(folder / "model.safetensors"), device=str(self.device))
+        for name, tensor in self.model.named_tensors().items():
+            tensor.copy_(stored[name])
+        self.average.load_state_dict(self.model.state_dict())
+
     def resume(self) -> None:
-        if not CHECKPOINT.exists():
-            return
         state = torch.load(CHECKPOINT, map_location=self.device)
         self.model.load_state_dict(state["model"])
         self.average.load_state_dict(state["average"])
@@ -167,13 +175,17 @@ def main() -> None:
     parser.add_argument("--peak-rate", type=float, default=1.7e-3)
     parser.add_argument("--frames-a-batch", type=int, default=1_000)
     parser.add_argument("--progress", type=float, help="set the schedule back or on to this point (0 to 1)")
+    parser.add_argument("--from-voice", action="store_true", help="first call: go on from the repository's voice")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     seed = int(time.time())
     torch.manual_seed(seed)
     random.seed(seed)
     trainer = Trainer(torch.device(arguments.device), arguments.peak_rate)
-    trainer.resume()
+    if CHECKPOINT.exists():
+        trainer.resume()
+    elif arguments.from_voice:
+        trainer.begin_from_voice(places.VOICE_FOLDER)
     reached = trainer.reached if arguments.progress is None else arguments.progress
     clock = Clock(reached, arguments.cpu_seconds, arguments.wall_seconds)
     phases = [round(i * PHASES / arguments.phases) for i in range(arguments.phases)]
