@@ -10,19 +10,23 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from legato.engine.kv_pool import KVCopy, KVPool
+from legato.engine.leases import KVLease
 from legato.engine.voices import VoiceStore
 from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool
 from legato.models.voice import Voice
 from legato.verify.codec import codec_tolerance, compare_samples, decode_in
-from legato.verify.company import TEXTS, Ask, against_one_decode, solo
-from legato.verify.compare import Comparison, compare, compare_codes, worst
+from legato.verify.company import TEXTS, Ask, against_one_decode, alike, compare_outcomes, config_of, solo
+from legato.verify.compare import Comparison, compare, compare_codes, failure, worst
 from legato.verify.lines import CheckLine, Kind
 from legato.verify.partitions import equal_windows, random_windows
+from legato.verify.rig import SOUND, Parts, Rig
 from legato.verify.subject import Subject
 from legato.verify.tolerance import CODES, SAME_BITS, Tolerance
 
 GROUP = "cloned voice"
 TRANSCRIPT = "This is how I sound."
+LONG_TRANSCRIPT = "This is how I sound when I am asked to speak a little longer than one short sentence, as I am now."
 FRAMES = 24
 PATH = "codec history as it was after the reference"
 
@@ -57,6 +61,7 @@ def check_voices(subject: Subject) -> Iterator[CheckLine]:
     yield same_again(subject, voice)
     yield encoded_again(subject, voice)
     yield in_a_stream(subject, voice, tolerance)
+    yield from kept_start(subject)
     setting = f"{voice.frames} + {FRAMES} frames"
     stranger = voice_of(subject, subject.voices, salt=1)
     yield line("snapshot dropped", setting, decoder.forward(decoder.fresh(1), codes)[0], Kind.CONTROL)
@@ -108,3 +113,36 @@ def in_a_stream(subject: Subject, voice: Voice, tolerance: Tolerance) -> CheckLi
     where = subject.at_engine(f"engine: {PATH}", batch=1)
     setting = f"{voice.frames} + {len(spoken.codes)} frames"
     return CheckLine(GROUP, "a clone's stream = reference and codes in one decode", setting, where, found, tolerance)
+
+
+class OtherStart(KVPool):
+    """The control's: the kept positions come back in another order."""
+
+    def copy_in(self, lease: KVLease, copy: KVCopy) -> int:
+        return super().copy_in(lease, KVCopy(copy.keys.flip(2), copy.values))
+
+
+def kept_start(subject: Subject) -> Iterator[CheckLine]:
+    """The second request of a voice, whose first talker positions are copied, against itself as the first."""
+    first, second = (Ask(subject.request(610 + at, transcript=LONG_TRANSCRIPT), TEXTS[at]) for at in range(2))
+    config = config_of(subject, 1, True)
+    alone = Rig(subject, config)
+    client = alone.submit(second.request, second.text)
+    alone.run()
+    outcome, computed = alone.outcome(client), alone.computed(client)["prompt positions"]
+    tolerance = alike(subject, outcome)
+    where = subject.at_engine("engine: talker positions kept from another request", batch=1)
+    for kind, claim, parts in (
+        (Kind.CLAIM, "a kept start of a prompt = computed", SOUND),
+        (Kind.CONTROL, "a kept start in another order", Parts(kv_pool=OtherStart)),
+    ):
+        rig = Rig(subject, config, parts)
+        rig.submit(first.request, first.text)
+        rig.run()
+        client = rig.submit(second.request, second.text)
+        rig.run()
+        fewer = computed - rig.computed(client)["prompt positions"]
+        found = compare_outcomes(subject, [rig.outcome(client)], [outcome], tolerance.limit)
+        if fewer <= 0:
+            found = failure("nothing was kept, so that the comparison would say nothing")
+        yield CheckLine(GROUP, claim, f"{fewer} of {computed} positions kept", where, found, tolerance, kind)

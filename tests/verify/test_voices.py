@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from legato.engine.codec_pool import CodecPool
-from legato.engine.leases import CodecLease
+from legato.engine.kv_pool import KVCopy, KVPool
+from legato.engine.leases import CodecLease, KVLease
+from legato.engine.prefixes import PrefixStore
 from legato.flow import StreamId
 from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool
 from legato.models.load import load_model
@@ -36,11 +38,26 @@ def failed(lines: list[CheckLine]) -> set[str]:
     return {line.claim for line in lines if line.verdict is Verdict.DIFFERENT}
 
 
-def test_a_sound_snapshot_passes_and_both_controls_are_caught(subject: Subject) -> None:
+def test_a_sound_snapshot_passes_and_all_controls_are_caught(subject: Subject) -> None:
     lines = run(subject)
     assert [line for line in lines if line.bad] == []
-    assert sum(line.kind is Kind.CONTROL for line in lines) == 2
+    assert sum(line.kind is Kind.CONTROL for line in lines) == 3
     assert tally(lines).passed
+
+
+def test_an_engine_that_keeps_no_start_or_a_wrong_one_fails(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = "a kept start of a prompt = computed"
+    with monkeypatch.context() as patch:
+        patch.setattr(PrefixStore, "find", lambda _store, _key: [])
+        assert claim in failed(run(subject))
+    right = KVPool.copy_out
+
+    def never_written(pool: KVPool, lease: KVLease, positions: int) -> KVCopy:
+        copy = right(pool, lease, positions)
+        return KVCopy(copy.keys, torch.zeros_like(copy.values))
+
+    monkeypatch.setattr(KVPool, "copy_out", never_written)
+    assert claim in failed(run(subject))
 
 
 def test_a_slot_that_does_not_take_the_snapshot_fails(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
