@@ -33,7 +33,7 @@ class PacketPolicy:
 
 
 WIDE_FRAMES = 12
-"""The most frames of a window that holds several packets: a second of sound, and a third cheaper a frame than 4."""
+"""The most frames of a window that holds several packets: a second of sound, and cheaper a frame than windows of 4."""
 
 
 class Haste(Enum):
