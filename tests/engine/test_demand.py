@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -313,3 +314,23 @@ def test_the_codec_is_called_once_a_turn_however_many_streams_there_are(company:
     rows = h.roster.stats.snapshot(streams_open=0, talker_slots=NO_POOL, codec_slots=NO_POOL).rows
     assert rows["codec"].mean == rows["talker"].mean == company
     assert [each.frames for each in heard] == [6] * company
+
+
+def test_first_packets_come_later_by_far_less_than_the_load_grows() -> None:
+    """R61: a codec call costs 1 ms and a tenth of that for each row, in the fake clock."""
+    late_s = {}
+    for company in (1, 2, 4, 8, 16):
+        h = harness(dict.fromkeys(range(company), 6), streams=company, prefill_positions=400)
+        decode = h.stage.decode
+
+        def slow(windows: list[Window], h: Harness = h, decode: Callable[..., object] = decode) -> object:
+            h.now_s += 0.001 + 0.0001 * len(windows)
+            return decode(windows)
+
+        h.stage.decode = slow  # type: ignore[method-assign,assignment]
+        for seed in range(company):
+            h.submit("some text", seed=seed)
+        h.run()
+        late_s[company] = max(stream.timing.first_packet_s for stream in h.streams)
+    assert late_s[16] < 2 * late_s[1]
+    assert list(late_s.values()) == sorted(late_s.values())
