@@ -17,7 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 from legato import __version__
 from legato.api import Legato
 from legato.config.server import ServerConfig
-from legato.server import info, realtime, speech, speech_socket, voice_routes
+from legato.server import info, pages, playout, realtime, speech, speech_socket, voice_routes
 from legato.server.bridge import Bridge
 from legato.server.errors import register_error_handlers
 from legato.server.gate import Gate
@@ -70,8 +70,10 @@ def _routes(app: FastAPI) -> None:
     app.include_router(speech.router)
     app.include_router(voice_routes.router)
     app.include_router(info.router)
+    app.include_router(playout.router)
     speech_socket.add_routes(app)
     realtime.add_routes(app)
+    pages.add_routes(app)
 
 
 @asynccontextmanager

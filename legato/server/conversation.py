@@ -18,6 +18,7 @@ from legato.engine.resolve import SpeechRequest
 from legato.errors import InputError, LegatoError, StateError
 from legato.server.errors import ApiError, api_error
 from legato.server.fields import Fields, read_message
+from legato.server.gate import answered_subprotocol
 from legato.server.session_settings import limits_of
 from legato.server.spoken import Spoken
 from legato.server.state import ServerState, state_of
@@ -78,7 +79,7 @@ async def serve_socket(
 ) -> None:
     """One connection of `route`, whatever it speaks: accepted, refused while the server is not ready, then served."""
     state = state_of(socket)
-    await socket.accept()
+    await socket.accept(subprotocol=answered_subprotocol(socket.scope))
     wire = Wire(socket, state.config.stall_s)
     if not state.readiness.ready:
         await wire.close(TRY_LATER, "the server is starting or stopping")

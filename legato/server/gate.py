@@ -85,6 +85,11 @@ class Gate:
         )
 
 
+def answered_subprotocol(scope: Scope) -> str | None:
+    """The first subprotocol that is offered beside the key: a browser takes no answer that names none of its own."""
+    return next((name for name in scope["subprotocols"] if not name.startswith(SUBPROTOCOL_KEY)), None)
+
+
 class _Limited:
     """Counts a body's bytes as they come, whatever its headers claim."""
 

@@ -11,7 +11,8 @@ from fastapi.responses import JSONResponse
 from legato import __version__
 from legato.server.errors import ApiError
 from legato.server.metrics import CONTENT_TYPE
-from legato.server.speech_request import can_clone
+from legato.server.records import RequestRecord
+from legato.server.speech_request import can_clone, knows_words
 from legato.server.state import ServerState, state_of
 from legato.text.prompt import Instructions, allowed_languages, instructions
 
@@ -66,6 +67,7 @@ def abilities(state: ServerState) -> dict[str, object]:
     config = state.tts.model.config
     return {
         "version": __version__,
+        "ready": state.readiness.ready,
         "kind": config.kind,
         "sample_rate": state.tts.sample_rate_hz,
         "frame_ms": 1000 * config.codec.frame_samples / config.codec.sample_rate_hz,
@@ -73,6 +75,7 @@ def abilities(state: ServerState) -> dict[str, object]:
         "languages": list(allowed_languages(config.talker)),
         "clones": can_clone(state.tts),
         "keeps_voices": can_clone(state.tts) and state.config.voices_folder is not None,
+        "word_times": knows_words(state.tts),
         "instructions": instructions(config) is Instructions.USED,
         "speed": state.tts.changes_speed,
     }
@@ -81,7 +84,12 @@ def abilities(state: ServerState) -> dict[str, object]:
 @router.get("/v1/requests/{request_id}", summary="What became of a request")
 async def request_record(request: Request, request_id: str) -> dict[str, object]:
     """Outcome, finish reason and timing of a request by its X-Request-Id, under way or over."""
-    record = state_of(request).records.find(request_id)
+    return known_record(state_of(request), request_id).as_json()
+
+
+def known_record(state: ServerState, request_id: str) -> RequestRecord:
+    """The record with this id, or 404."""
+    record = state.records.find(request_id)
     if record is None:
         raise ApiError(404, "unknown_request", "no such request is known (any more)", param="request_id")
-    return record.as_json()
+    return record

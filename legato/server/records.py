@@ -38,6 +38,8 @@ class RequestRecord:
     samples: int = 0
     notes: tuple[str, ...] = ()
     timings: list[StreamTiming] = field(default_factory=list)
+    playout: dict[str, float] = field(default_factory=dict)
+    """What the client said about hearing it; empty until it does."""
 
     def as_json(self) -> dict[str, object]:
         """For the client."""
@@ -56,6 +58,7 @@ class RequestRecord:
             "bytes_sent": self.bytes_sent,
             "usage": usage(self.input_tokens, self.frames),
             "timing": [timing_json(timing, encode_s=self.encode_s) for timing in self.timings],
+            "playout": dict(self.playout),
             "notes": list(self.notes),
         }
 
