@@ -18,8 +18,8 @@ from legato.engine.handle import StreamHandle
 from legato.engine.sequence import Sequence as TalkerSequence
 from legato.engine.stream import StreamEvent
 from legato.errors import EngineClosedError, GenerationError, LegatoError, QueueFullError, StateError
-from legato.flow import FinishReason, Packet, StreamId
-from tests.engine.clients import TEXT, MakeEngine, in_threads, read, request, speak, until
+from legato.flow import FinishReason, Packet, SequenceId, StreamId
+from tests.engine.clients import TEXT, MakeEngine, in_threads, read, request, speak, tiny_engine, until
 
 
 def test_parallel_requests_get_their_own_sound_and_number(make_engine: MakeEngine) -> None:
@@ -159,6 +159,17 @@ def test_a_device_that_breaks_ends_everybody_aloud_and_the_engine_serves_the_nex
             with pytest.raises(EngineClosedError, match="device is lost"):
                 list(handle)
     assert read(speak(engine.submit(request(7)))) == solo
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_slot_that_is_lost_ends_the_engine_aloud_and_nobody_waits() -> None:
+    engine = tiny_engine()
+    engine.kv_pool.acquire(SequenceId(10**6))  # nobody will give this back
+    assert read(speak(engine.submit(request(1))))  # the client who finds out has all of his sound
+    until(lambda: not engine._thread.is_alive())
+    with pytest.raises(EngineClosedError):
+        engine.submit(request(2))
+    engine.close()
 
 
 def test_an_engine_says_at_its_start_what_its_limits_cost(
