@@ -91,8 +91,9 @@ def cpu_name() -> str:
 
 def _parameters(module: nn.Module) -> int:
     """A module's own weights, without its children's; a quantised product counts as many as it stands for."""
+    own = sum(weight.numel() for weight in module.parameters(recurse=False))
     inputs, outputs = getattr(module, "in_features", 0), getattr(module, "out_features", 0)
-    return inputs * outputs or sum(weight.numel() for weight in module.parameters(recurse=False))
+    return own or inputs * outputs
 
 
 def _dtype(weight: torch.Tensor) -> str:

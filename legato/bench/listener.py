@@ -19,8 +19,8 @@ from legato.text.budget import WatchdogRule
 Piece = tuple[float, npt.NDArray[np.int16]]
 """Seconds of the client's clock, and the samples that arrived then."""
 
-AUDIBLE_LEVEL = WatchdogRule().silence_floor
-"""Root mean square of a stretch that is heard, full scale 1: -54 dBFS, where the watchdog calls a frame silent."""
+RULE = WatchdogRule()
+"""What the engine's watchdog calls silent, here for stretches of 10 ms: below -54 dBFS, or 34 dB under the loudest."""
 STRETCH_MS = 10
 
 
@@ -52,11 +52,11 @@ def hear(pieces: Sequence[Piece], rate_hz: int, *, start_ms: float = 0.0) -> Hea
 
 
 def leading_silence(samples: npt.NDArray[np.int16], rate_hz: int) -> int:
-    """Samples before the first stretch of 10 ms that is louder than `AUDIBLE_LEVEL`; all of them if none is."""
+    """Samples before the first stretch of 10 ms that is not silent by `RULE`; all of them if every one is."""
     stretch = rate_hz * STRETCH_MS // 1000
     scaled = np.pad(samples.astype(np.float64) / 32768, (0, -len(samples) % stretch))
     levels = np.sqrt(np.mean(np.square(scaled.reshape(-1, stretch)), axis=1))
-    loud = np.flatnonzero(levels > AUDIBLE_LEVEL)
+    loud = np.flatnonzero(levels >= max(RULE.silence_floor, RULE.silence_ratio * levels.max()))
     return int(loud[0]) * stretch if loud.size else len(samples)
 
 

@@ -25,13 +25,15 @@ h1 { font-size: 1.5rem; margin: 0 0 .25rem; }
 h2 { font-size: 1.1rem; margin: 2.2rem 0 .25rem; }
 p { margin: .25rem 0 .75rem; max-width: 60rem; }
 .note, dt { color: var(--soft); }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; font-size: .9rem; }
+dl { columns: 22rem; column-gap: 2rem; font-size: .9rem; margin: .75rem 0; }
+dl div { display: grid; grid-template-columns: 9.5rem 1fr; break-inside: avoid; padding: .05rem 0; }
 dd { margin: 0; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; }
 th, td { text-align: left; vertical-align: bottom; padding: .25rem .9rem .25rem 0;
   border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 600; }
+td:first-child { white-space: nowrap; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th.number { white-space: normal; min-width: 4rem; }
 tr.marked td { background: var(--band); font-weight: 600; }
@@ -62,7 +64,7 @@ class Plot:
 
 def to_page(title: str, facts: Sequence[tuple[str, str]], parts: Sequence[Grid | Plot]) -> str:
     """The page: facts first, then tables and plots in the order given."""
-    told = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
+    told = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
     shown = "\n".join(to_html(part) if isinstance(part, Grid) else _figure(part) for part in parts)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">

@@ -102,14 +102,15 @@ def lines(
 
     body = [*_across(x, top, bottom), *_up(y, top, bottom)]
     for value, meaning in marks:
-        body.append(f'<line class="mark" x1="{_x(x, value):.1f}" x2="{_x(x, value):.1f}" y1="{top}" y2="{bottom}"/>')
-        body.append(_text(_x(x, value) + 5, top + 10, meaning, "small"))
+        at, before = _x(x, value), x.share(value) > 0.5
+        body.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{top}" y2="{bottom}"/>')
+        body.append(_text(at + (-5 if before else 5), bottom - 8, meaning, "small end" if before else "small"))
     for line in drawn:
-        at = [place(point) for point in line.points]
-        path = " ".join(f"{px:.1f},{py:.1f}" for px, py in at)
+        placed = [place(point) for point in line.points]
+        path = " ".join(f"{px:.1f},{py:.1f}" for px, py in placed)
         style = f"line c{line.colour % COLOURS}" + (" dashed" if line.dashed else "")
         body.append(f'<polyline class="{style}" points="{path}"><title>{escape(line.name)}</title></polyline>')
-        for (px, py), (vx, vy) in zip(at, line.points, strict=True) if dots else ():
+        for (px, py), (vx, vy) in zip(placed, line.points, strict=True) if dots else ():
             told = f"{line.name}: {vy:,.4g} at {vx:,.4g}"
             body.append(
                 f'<circle class="dot c{line.colour % COLOURS}" cx="{px:.1f}" cy="{py:.1f}" r="4">'

@@ -107,7 +107,7 @@ def _request_facts(records: Sequence[RequestRecord]) -> list[tuple[str, str]]:
         ("input characters", _range([record.asked.input_characters for record in records])),
         ("input tokens", _range([sound.input_tokens for _, sound in sounds])),
         ("seconds of sound", _range(seconds)),
-        ("frames of the packets", "; ".join(dict.fromkeys(str(list(each.asked.packet_frames)) for each in records))),
+        ("packet frames", "; ".join(dict.fromkeys(str(list(each.asked.packet_frames)) for each in records))),
         ("inside the times", ", ".join(name for name, there in contained.items() if there)),
         ("not inside", ", ".join(name for name, there in contained.items() if not there) or "nothing"),
         ("stage ends", "the device was waited for" if all(each.settled for each in records) else "host clock"),

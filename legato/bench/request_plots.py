@@ -13,7 +13,7 @@ from legato.bench.plot import Line, linear, lines, logarithmic, shares, stacked_
 from legato.bench.records import ALL_STAGES, BatchRecord, RequestRecord
 from legato.bench.summary import Summary, case_of, labels, summaries
 
-FRAME_GAP = "sound in a packet"
+SHORTEST_MS = 0.1
 
 
 def request_plots(records: Sequence[RequestRecord]) -> Iterator[Plot]:
@@ -87,7 +87,7 @@ def _gaps(records: Sequence[RequestRecord]) -> list[tuple[str, list[float]]]:
         (name, [gap for each in warm if case_of(each) == case for sound in each.sounds for gap in sound.gaps_ms])
         for name, case in zip(labels(cases), cases, strict=True)
     ]
-    return [(name, [max(gap, 0.1) for gap in gaps]) for name, gaps in found if gaps]
+    return [(name, [max(gap, SHORTEST_MS) for gap in gaps]) for name, gaps in found if gaps]
 
 
 def _gap_plot(gaps: Sequence[tuple[str, list[float]]], records: Sequence[RequestRecord]) -> Plot:
@@ -104,10 +104,11 @@ def _gap_plot(gaps: Sequence[tuple[str, list[float]]], records: Sequence[Request
             drawn,
             logarithmic("gap, ms", wide),
             share,
-            marks=[(size, f"{size:g} ms of {FRAME_GAP}") for size in sorted(sizes)],
+            marks=[(size, f"{size:g} ms: the sound in a packet") for size in sorted(sizes)],
             dots=False,
         ),
-        "A stream keeps real time while its packets come, on average, no further apart than the sound that they hold.",
+        "A stream keeps real time while its packets come, on average, no further apart than the sound that they hold. "
+        f"Several packets may come at once: gaps below {SHORTEST_MS:g} ms are drawn there.",
     )
 
 

@@ -9,7 +9,7 @@ from legato.bench.records import RequestRecord
 from legato.bench.summary import Spread, Summary, labels, summaries
 from legato.bench.table2 import table2
 
-CASES_BESIDE = 3
+CASES_BESIDE = 2
 _MIB = 2**20
 
 
@@ -43,7 +43,7 @@ def _stage_table(names: Sequence[str], cases: Sequence[Summary]) -> Grid:
         _stage_row("first packet: input wait to codec", [each.first_packet_ms for each in cases]),
     ]
     return Grid(
-        title="From the request to the first sound",
+        title=f"From the request to the first sound: {'; '.join(names)}",
         headings=tuple(headings),
         rows=tuple(rows),
         note="Each stage begins where the one above ends. Means add up, percentiles do not.",
