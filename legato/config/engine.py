@@ -16,7 +16,8 @@ class EngineConfig:
     text be prefilled while the present one still speaks.
     `positions`: prompt and frames that one sequence may take; 2,048 is about two and a half minutes. The memory it
     costs is printed by `legato doctor --model`.
-    `prefill_positions`: prompt positions computed in one turn, so that running streams keep their pace.
+    `prefill_positions`: prompt positions computed in one turn. `prefill_beside`: the same beside a listener with less
+    than a second in hand, so that running streams keep their pace; deterministic mode always keeps to the smaller.
     `rows_per_turn`: sequences that step in one turn; of more than these, those with the most sound in hand wait.
     `queue`: streams that may wait for a slot; one more is refused.
     `voice_cache_bytes`: cloned voices kept for reuse.
@@ -29,6 +30,7 @@ class EngineConfig:
     kv_slots: int = 2
     positions: int = 2048
     prefill_positions: int = 512
+    prefill_beside: int = 64
     rows_per_turn: int = 64
     queue: int = 64
     voice_cache_bytes: int = 256 * 2**20
@@ -40,9 +42,15 @@ class EngineConfig:
         """Rows that one call of a model computes together."""
         return 1 if self.deterministic else self.kv_slots
 
+    @property
+    def prefill_per_turn(self) -> tuple[int, int]:
+        """Prompt positions that a turn computes: at most, and beside a listener who could run dry."""
+        beside = min(self.prefill_beside, self.prefill_positions)
+        return beside if self.deterministic else self.prefill_positions, beside
+
     def __post_init__(self) -> None:
-        numbers = ("streams", "kv_slots", "positions", "prefill_positions", "rows_per_turn", "queue")
-        for name in (*numbers, "voice_cache_bytes"):
+        prefill = ("prefill_positions", "prefill_beside")
+        for name in ("streams", "kv_slots", "positions", *prefill, "rows_per_turn", "queue", "voice_cache_bytes"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}", field=name)
         if self.prefix_cache_bytes < 0:

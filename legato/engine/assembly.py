@@ -80,7 +80,7 @@ def assemble(
         runner,
         codec,
         clock,
-        config.prefill_positions,
+        config.prefill_per_turn,
         rate_hz,
         rows=config.rows_per_turn,
         adaptive=not config.deterministic,

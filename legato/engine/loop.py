@@ -125,7 +125,7 @@ class Loop:
         views = [self._view(stream, each) for stream, each in self._seen.values()]
         seated = frozenset(stream.id for stream in self._roster.streams() if stream.leases)
         runner, codec = self._m.runner, self._m.codec
-        capacity = Capacity(runner.pool.free, codec.pool.free, self._m.prefill_positions, self._m.rows)
+        capacity = Capacity(runner.pool.free, codec.pool.free, *self._m.prefill_per_turn, self._m.rows)
         return plan_turn(views, seated, capacity)
 
     def _look(self, stream: Stream, sequence: Sequence) -> None:

@@ -21,7 +21,8 @@ _Result = TypeVar("_Result")
 class Machinery:
     """What a loop drives: the talker side, the codec side, a monotonic clock in seconds, and its limits.
 
-    `rows`: sequences that step in one turn. `adaptive`: windows follow the listeners, short for one who would run dry,
+    `prefill_per_turn`: prompt positions of a turn, at most, and beside a listener who could run dry. `rows`: sequences
+    that step in one turn. `adaptive`: windows follow the listeners, short for one who would run dry,
     wide while nobody could. `more`: commands that came since the turn began. `settle`: waits for the device, where
     somebody wants the seconds of each part.
     """
@@ -29,7 +30,7 @@ class Machinery:
     runner: Runner
     codec: CodecStage
     clock: Callable[[], float]
-    prefill_positions: int
+    prefill_per_turn: tuple[int, int]
     sample_rate_hz: int
     rows: int = 64
     adaptive: bool = False

@@ -73,11 +73,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Free talker and codec slots now, and what one turn computes: prefill positions, and rows that step."""
+    """Free talker and codec slots now, and what one turn computes: prefill positions, and rows that step.
+
+    `prefill_beside`: prefill positions beside a listener who has less than `EASY_S` in hand.
+    """
 
     free_kv: int
     free_codec: int
     prefill_positions: int
+    prefill_beside: int
     rows: int = 64
 
 
@@ -87,9 +91,10 @@ def plan_turn(views: List[SequenceView], seated_streams: frozenset[StreamId], ca
     admitted = frozenset(admit)
     prefilling = [v for v in views if v.state is SequenceState.PREFILLING or v.sequence in admitted]
     running = _in_turn([v for v in views if _can_run(v)], capacity.rows)
+    easy = all(v.slack_s > EASY_S for v in running)
     return Plan(
         admit=admit,
-        prefill=_slices(prefilling, capacity.prefill_positions),
+        prefill=_slices(prefilling, capacity.prefill_positions if easy else capacity.prefill_beside),
         begin=tuple(v.sequence for v in running if v.primed),
         step=tuple(v.sequence for v in running if v.can_step),
     )
@@ -114,7 +119,8 @@ def _slices(prefilling: List[SequenceView], most: int) -> tuple[PrefillSlice, ..
     """The next slice of each prompt, heads first, `most` positions in all.
 
     A prompt is always cut where its shared positions end, and from there and from its start at multiples of `most`,
-    whoever else is prefilled and whether or not those positions were kept: its slices are the same in any company.
+    whoever else is prefilled and whether or not those positions were kept: with one `most` for every turn, as in
+    deterministic mode, its slices are the same in any company.
     """
     slices: list[PrefillSlice] = []
     left = most

@@ -121,7 +121,7 @@ class Rig:
         model = subject.model
         self._front_end = parts.front_ends[0] if parts.front_ends else subject.front_end
         stack = model.config.talker.stack
-        cache = TalkerCache.allocate(stack, config.kv_slots, config.positions, subject.talker_dtype, subject.device)
+        cache = TalkerCache.allocate(stack, config.kv_slots, config.positions, model.cache_dtype, subject.device)
         self.kv = parts.kv_pool(cache, poison=True)
         self.codec = parts.codec_pool(CodecStatePool(model.decoder.fresh(config.streams)))
         rows = config.rows_per_call
@@ -138,7 +138,7 @@ class Rig:
             self.runner,
             stage,
             lambda: 0.0,
-            config.prefill_positions,
+            config.prefill_per_turn,
             rate_hz,
             rows=config.rows_per_turn,
             adaptive=not config.deterministic,

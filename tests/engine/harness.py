@@ -158,7 +158,7 @@ class Harness:
             self.runner,
             self.stage,
             lambda: self.now_s,
-            prefill_positions,
+            (prefill_positions, prefill_positions),
             24000,
             rows=rows,
             adaptive=adaptive,

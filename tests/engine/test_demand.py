@@ -87,8 +87,8 @@ def test_a_stream_between_two_segments_finds_its_slot_free() -> None:
     speaking = view(1, stream=1, state=SequenceState.RUNNING, can_step=True)
     behind = view(2, stream=1, head=False)
     seated = frozenset({StreamId(1), StreamId(7)})  # 7 waits for the text of its next segment
-    assert plan_turn([speaking, behind], seated, Capacity(1, 0, 512)).admit == ()
-    assert plan_turn([speaking, behind], seated, Capacity(2, 0, 512)).admit == (2,)
+    assert plan_turn([speaking, behind], seated, Capacity(1, 0, 512, 512)).admit == ()
+    assert plan_turn([speaking, behind], seated, Capacity(2, 0, 512, 512)).admit == (2,)
 
 
 # --- in the loop -----------------------------------------------------------------------------------------------------

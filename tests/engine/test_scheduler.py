@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.engine.scheduler import Capacity, SequenceView, plan_turn
+from legato.engine.scheduler import EASY_S, Capacity, SequenceView, plan_turn
 from legato.engine.sequence import SequenceState
 from legato.flow import SequenceId, StreamId
 
-ROOM = Capacity(free_kv=8, free_codec=8, prefill_positions=512)
+ROOM = Capacity(free_kv=8, free_codec=8, prefill_positions=512, prefill_beside=512)
 
 
 def view(
@@ -54,21 +55,36 @@ def test_one_without_enough_text_does_not_hold_up_the_next() -> None:
 def test_prefill_is_sliced_and_running_streams_step_in_the_same_turn() -> None:
     running = view(1, state=SequenceState.RUNNING, can_step=True)
     long = view(2, prompt=1000)
-    plan = plan_turn([running, long], frozenset({StreamId(1)}), replace(ROOM, prefill_positions=300))
+    plan = plan_turn([running, long], frozenset({StreamId(1)}), replace(ROOM, prefill_beside=300))
     assert plan.step == (1,)
     assert [(each.sequence, each.start, each.length) for each in plan.prefill] == [(2, 0, 300)]
     half = view(2, state=SequenceState.PREFILLING, prompt=1000, positions=900)
-    plan = plan_turn([running, half], frozenset({StreamId(1), StreamId(2)}), replace(ROOM, prefill_positions=300))
+    plan = plan_turn([running, half], frozenset({StreamId(1), StreamId(2)}), replace(ROOM, prefill_beside=300))
     assert [(each.start, each.length) for each in plan.prefill] == [(900, 100)]
+
+
+def test_prompts_come_in_small_slices_beside_a_listener_who_could_run_dry() -> None:
+    room = replace(ROOM, prefill_positions=300, prefill_beside=40)
+    long = view(2, prompt=1000)
+
+    def first_slice(*running: SequenceView) -> int:
+        plan = plan_turn([*running, long], frozenset(each.stream for each in running), room)
+        return plan.prefill[0].length
+
+    speaking = view(1, state=SequenceState.RUNNING, can_step=True)
+    assert first_slice() == 300
+    assert first_slice(replace(speaking, slack_s=0.5)) == first_slice(replace(speaking, slack_s=-3.0)) == 40
+    assert first_slice(replace(speaking, slack_s=EASY_S + 0.1)) == first_slice(replace(speaking, slack_s=inf)) == 300
+    assert first_slice(replace(speaking, slack_s=0.5, can_step=False)) == 300  # it has nothing to compute itself
 
 
 def test_the_next_segment_is_prefilled_ahead_but_never_takes_the_slot_that_a_new_stream_needs() -> None:
     speaking = view(1, stream=1, state=SequenceState.RUNNING, can_step=True)
     behind = view(2, stream=1, head=False)
     seated = frozenset({StreamId(1)})
-    assert plan_turn([speaking, behind], seated, Capacity(1, 0, 512)).admit == (2,)
-    assert plan_turn([speaking, behind], seated, Capacity(1, 1, 512)).admit == ()
-    assert plan_turn([speaking, behind], seated, Capacity(2, 1, 512)).admit == (2,)
+    assert plan_turn([speaking, behind], seated, Capacity(1, 0, 512, 512)).admit == (2,)
+    assert plan_turn([speaking, behind], seated, Capacity(1, 1, 512, 512)).admit == ()
+    assert plan_turn([speaking, behind], seated, Capacity(2, 1, 512, 512)).admit == (2,)
 
 
 def test_a_segment_that_is_not_the_head_never_steps() -> None:
@@ -97,7 +113,7 @@ def test_a_plan_never_takes_more_than_there_is(
         view(index, state=state, head=head, prompt=prompt, can_step=True)
         for index, (state, head, prompt) in enumerate(rows)
     ]
-    plan = plan_turn(views, frozenset(), Capacity(free_kv, free_codec, 32))
+    plan = plan_turn(views, frozenset(), Capacity(free_kv, free_codec, 32, 32))
     states = {each.sequence: each.state for each in views}
     assert len(plan.admit) <= min(free_kv, free_codec)
     assert all(states[each] is SequenceState.WAITING for each in plan.admit)
