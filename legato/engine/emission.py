@@ -43,7 +43,8 @@ class Emission:
         """
         now_s, codec = self._m.clock(), self._m.codec
         streams = sorted(self._roster.streams(), key=lambda each: each.slack_s(now_s))
-        easy = self._m.adaptive and bool(streams) and streams[0].slack_s(now_s) > EASY_S
+        # Beside others short windows are as cheap, since they are decoded together, and nobody waits for a long call.
+        easy = self._m.adaptive and len(streams) == 1 and streams[0].slack_s(now_s) > EASY_S
         windows: list[_Cut] = []
         for stream in streams:
             packets = stream.take_window(self._haste(stream, turn_s, easy=easy)) if stream.leases else []
@@ -58,7 +59,7 @@ class Emission:
         return bool(windows)
 
     def _haste(self, stream: Stream, turn_s: float, *, easy: bool) -> Haste:
-        """How soon the stream's next window is wanted. `easy`: every listener has plenty in hand.
+        """How soon the stream's next window is wanted. `easy`: it is alone, and its listener has plenty in hand.
 
         It is the last chance when a live listener would run dry before another turn, or no frame will come before more
         text does.

@@ -1,7 +1,7 @@
 """How the frames of a stream are cut into windows, and windows into packets. Pure arithmetic on counts.
 
 A window is what the codec decodes in one call, a packet is what the client gets. Packets are as the client asked for
-them; a window holds one, or several while nobody could run dry, since long windows cost less a frame.
+them; a window holds one, or several for a stream that is alone, since long windows cost less a frame.
 
 Knows no codes and no codec: the samples do not depend on the cut, which is what `legato verify` shows.
 """
@@ -32,8 +32,8 @@ class PacketPolicy:
         return self.frames[min(packet, len(self.frames) - 1)]
 
 
-WIDE_FRAMES = 12
-"""The most frames of a window that holds several packets: a second of sound, and cheaper a frame than windows of 4."""
+WIDE_FRAMES = 8
+"""The most frames of a window that holds several packets: cheaper a frame, and soon over if somebody comes."""
 
 
 class Haste(Enum):
@@ -44,7 +44,7 @@ class Haste(Enum):
     LAST_CHANCE = "last chance"
     """The listener would run dry before the packet could fill: what is there goes at once."""
     EASY = "easy"
-    """Nobody could run dry: all packets that are full and fit a wide window go together."""
+    """Its listener is far ahead and alone: all packets that are full and fit a wide window go together."""
     PATIENT = "patient"
     """As easy, and frames keep coming: worth waiting until a wide window is full."""
 
@@ -54,7 +54,7 @@ def window_packets(
 ) -> tuple[int, ...]:
     """The frames of each packet in the window to be decoded now, for a stream that has sent `packets` packets.
 
-    One packet, or several where nobody is in a hurry; nothing while frames are lacking. At the end the last packet is
+    One packet, or several where there is no hurry; nothing while frames are lacking. At the end the last packet is
     the rest. The first packet goes alone and is never cut short: its size is the client's choice.
     """
     first = policy.size(packets)

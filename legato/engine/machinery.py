@@ -22,8 +22,8 @@ class Machinery:
     """What a loop drives: the talker side, the codec side, a monotonic clock in seconds, and its limits.
 
     `prefill_per_turn`: prompt positions of a turn, at most, and beside a listener who could run dry. `rows`: sequences
-    that step in one turn. `adaptive`: windows follow the listeners, short for one who would run dry,
-    wide while nobody could. `more`: commands that came since the turn began. `settle`: waits for the device, where
+    that step in one turn. `adaptive`: windows follow the listeners, short for one who would run dry, wide for one who
+    is alone and far ahead. `more`: commands that came since the turn began. `settle`: waits for the device, where
     somebody wants the seconds of each part.
     """
 

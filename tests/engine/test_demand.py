@@ -204,13 +204,13 @@ def test_windows_grow_once_playback_is_far_ahead_and_packets_stay_what_was_asked
     assert sizes[grown:-1].count(WIDE_FRAMES) > len(sizes[grown:-1]) / 2
 
 
-def test_windows_are_small_again_while_anybody_else_could_run_dry() -> None:
+def test_windows_are_small_again_while_anybody_else_is_there() -> None:
     h = harness({0: 150, 1: 20}, tick_s=FRAME_S, adaptive=True)
     _, background = h.submit("a text that lasts for a good while " * 3, demand=BACKGROUND)
     calls = windows_of(h)
     for _ in range(40):
         h.turn()
-    assert calls[-1] == [WIDE_FRAMES]  # nobody listens live
+    assert calls[-1] == [WIDE_FRAMES]  # nobody else is there, and nobody listens live
     calls.clear()
     _, live = h.submit("a text that is long enough", seed=1)
     while not (live.packets and live.packets[-1].last):
