@@ -23,6 +23,8 @@ LONGEST_S = 30.0
 """For the whole body."""
 _BLOCK_BYTES = 64 * 1024
 _FIELD = "clone"
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+"""Its last 32 bits are an IPv4 address on the other side of a translator (RFC 6052)."""
 
 Resolve = Callable[[str, int], list[str]]
 
@@ -53,12 +55,23 @@ def public_address(addresses: list[str]) -> str:
     """The first address, if all of them are public: a name with one private address among them is refused."""
     for address in addresses:
         ip = ipaddress.ip_address(address.partition("%")[0])
-        mapped = getattr(ip, "ipv4_mapped", None) or ip
-        if not mapped.is_global or mapped.is_multicast:
+        if any(not each.is_global or each.is_multicast for each in _reached(ip)):
             raise ReferenceAudioError("ref_audio names a machine that is not on the public internet", field=_FIELD)
     if not addresses:
         raise ReferenceAudioError("the machine that ref_audio names has no address", field=_FIELD)
     return addresses[0]
+
+
+def _reached(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """The address that a packet to `ip` may come out at: its own, or the IPv4 address that it carries inside."""
+    if isinstance(ip, ipaddress.IPv4Address):
+        return [ip]
+    if ip.ipv4_mapped:
+        return [ip.ipv4_mapped]
+    inside = [ip.sixtofour, *(ip.teredo or ())]
+    if ip in _NAT64:
+        inside.append(ipaddress.IPv4Address(int(ip) % 2**32))
+    return [ip, *(each for each in inside if each)]
 
 
 class _Connection(http.client.HTTPConnection):

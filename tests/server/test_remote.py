@@ -19,6 +19,7 @@ from legato.server.remote import fetch_recording, public_address
     [
         *("127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0"),
         *("::1", "::", "fe80::1%eth0", "fd00::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "224.0.0.1", "240.0.0.1"),
+        *("64:ff9b::7f00:1", "64:ff9b::a00:1", "2002:7f00:1::", "2002:c0a8:101::1"),
     ],
 )
 def test_private_addresses_are_refused_alone_and_among_public_ones(address: str) -> None:
