@@ -44,7 +44,7 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
 
 def system_rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
     """Each system: rounds, real-time factor, seconds to its first samples."""
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name in dict.fromkeys(each.name for each in results):
         own = [each for each in results if each.name == name]
         factors, firsts = [each.real_time_factor for each in own], [each.first_s for each in own]
@@ -57,7 +57,7 @@ def ratio_rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
     factor = {(each.name, each.run, each.round): each.real_time_factor for each in results}
     names = list(dict.fromkeys(each.name for each in results))
     ours = [name for name in names if name.startswith("legato ")]
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for peer in (name for name in names if name not in ours):
         for own in ours:
             pairs = [
