@@ -33,6 +33,15 @@ from legato.text.normalize_en import EnglishNormalizer, SpokenWord
 Wave = NDArray[np.float32]
 RECORD = Path(__file__).resolve().parents[2] / "docs" / "voice"
 LISTS = ("plain", "hard", "numbers_and_names")
+SYSTEMS = ("teacher", "codec", "oracle", "training", "voice")
+HEAD = """# What the embedded voice scores
+
+Written by `python recipes/embedded/evaluate.py --record docs/voice`; `evaluation.json` has the rest of each row.
+*voice* is what ships, through the Legato package; *teacher* is Kokoro, *codec* the decoder on the teacher's codes,
+*oracle* talker and decoder with the teacher's durations. Word error rate by whisper tiny.en, DNSMOS over all,
+likeness to the teacher's voice by resemblyzer. Goals: 0.08 plain, 0.25 hard, DNSMOS 2.2.
+
+"""
 GOALS = {"plain": (0.08, 0.05), "hard": (0.25, 0.15)}
 
 
@@ -71,6 +80,11 @@ class Score:
     similarity: float | None = None
     real_time_factor: float | None = None
     worst: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> tuple[int, str, int]:
+        """What a record has one row of, in the order of the table."""
+        return SYSTEMS.index(self.system), self.speaker, LISTS.index(self.list)
 
 
 def score(system: str, speaker: str, name: str, runs: Runs, *, sound: bool) -> Score:
@@ -272,11 +286,19 @@ def main() -> None:
         rows.append(row)
         print(json.dumps(asdict(row), ensure_ascii=False), flush=True)
         if arguments.record:
-            arguments.record.mkdir(parents=True, exist_ok=True)
-            everything = json.dumps([asdict(r) for r in rows], indent=1, ensure_ascii=False)
-            (arguments.record / "evaluation.json").write_text(everything + "\n")
-            (arguments.record / "evaluation.md").write_text("# What the embedded voice scores\n\n" + table(rows))
+            record(row, arguments.record)
     print(table(rows))
+
+
+def record(row: Score, folder: Path) -> None:
+    """Puts the row into the folder's record, in the place of an earlier one of the same system, speaker and list."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "evaluation.json"
+    kept = [Score(**found) for found in json.loads(path.read_text())] if path.exists() else []
+    kept = [found for found in kept if found.key != row.key]
+    rows = sorted([*kept, row], key=lambda found: found.key)
+    path.write_text(json.dumps([asdict(found) for found in rows], indent=1, ensure_ascii=False) + "\n")
+    (folder / "evaluation.md").write_text(HEAD + table(rows))
 
 
 if __name__ == "__main__":
