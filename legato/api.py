@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from legato.audio.reference import load_reference
 from legato.config.engine import EngineConfig
+from legato.config.quantization import NONE
 from legato.engine.demand import BACKGROUND, UNLIMITED, Demand
 from legato.engine.engine import Engine
 from legato.engine.frontend import front_end_of
@@ -116,14 +117,15 @@ class Stream:
 class Legato:
     """A loaded model that speaks. Use as a context manager, or call `close`."""
 
-    def __init__(self, model: LoadedModel, config: EngineConfig) -> None:
+    def __init__(self, model: LoadedModel, config: EngineConfig, *, settle: Callable[[], None] = lambda: None) -> None:
+        """`settle` waits for the device after each part of a turn, where somebody measures the parts."""
         self.model = model
         self.config = config
         self._front_end = front_end_of(model)
         self._voices = VoiceStore(
             model.decoder, model.encoder, model.speaker_encoder, limit_bytes=config.voice_cache_bytes
         )
-        self._engine = Engine(model, self._front_end, config)
+        self._engine = Engine(model, self._front_end, config, settle=settle)
 
     @property
     def sample_rate_hz(self) -> int:
@@ -266,14 +268,18 @@ def load(
     slots: int = 1,
     positions: int = 2048,
     queue: int = 64,
+    quant: str = NONE,
+    deterministic: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Legato:
     """Load a checkpoint: "embedded" (ships with Legato), a folder, or a hub id such as `Qwen/Qwen3-TTS-12Hz-0.6B-Base`.
 
     `dtype` of talker and code predictor, `codec_dtype` of the codec: "float32", "bfloat16" or "auto" (float32 on a CPU;
     bfloat16 talker and float32 codec on CUDA). `slots`: streams that speak at once. `positions`: prompt and frames
-    that one sequence may take. `queue`: streams that may wait for a slot; one more is refused. Raises `CheckpointError`
-    naming what is missing or wrong.
+    that one sequence may take. `queue`: streams that may wait for a slot; one more is refused. `quant`: "none", "int8",
+    "int4" or "auto" rounds the weights of talker and code predictor (`model.quant_note` says what was taken and why).
+    `deterministic`: the same request and seed give the same samples to the bit in any company, on a CPU in float32; it
+    costs the gain of batching. Raises `CheckpointError` naming what is missing or wrong.
     """
     for name, value in (("dtype", dtype), ("codec_dtype", codec_dtype)):
         if value not in DTYPES:
@@ -284,6 +290,10 @@ def load(
         talker_dtype=talker_dtype,
         codec_dtype=codec_dtype if codec_dtype != "auto" else "float32",
         device=device,
+        quant=quant,
         progress=progress,
     )
-    return Legato(loaded, EngineConfig(streams=slots, kv_slots=slots + 1, positions=positions, queue=queue))
+    config = EngineConfig(
+        streams=slots, kv_slots=slots + 1, positions=positions, queue=queue, deterministic=deterministic
+    )
+    return Legato(loaded, config)

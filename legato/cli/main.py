@@ -18,7 +18,7 @@ from legato import __version__
 from legato.cli.terminal import note
 from legato.errors import LegatoError
 
-COMMANDS = ("say", "serve", "voices", "models", "doctor", "verify", "bench", "synth")
+COMMANDS = ("say", "serve", "voices", "models", "doctor", "verify", "bench", "quantize", "synth")
 """In the order of `legato --help`; each is the module `legato.cli.NAME` with a command called NAME."""
 
 EXIT_OK, EXIT_FAILED, EXIT_REFUSED, EXIT_INTERRUPTED, EXIT_PIPE = 0, 1, 2, 130, 141

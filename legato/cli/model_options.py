@@ -14,6 +14,7 @@ import click
 
 from legato.cli.terminal import StatusLine, note
 from legato.cli.threads import default_threads
+from legato.config.quantization import CHOICES, NONE
 from legato.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class ModelChoice:
     slots: int = 1
     positions: int = 2048
     queue: int = 64
+    quant: str = NONE
+    deterministic: bool = False
 
 
 def model_option(function: _Decorated) -> _Decorated:
@@ -77,6 +80,28 @@ def compute_options(function: _Decorated) -> _Decorated:
     ):
         function = option(function)
     return function
+
+
+def deterministic_option(function: _Decorated) -> _Decorated:
+    """`--deterministic`."""
+    return click.option(
+        "--deterministic",
+        is_flag=True,
+        help="One row in each call of a model: the same request and seed are the same to the bit in any company (CPU, "
+        "float32). Costs the gain of batching.",
+    )(function)
+
+
+def quant_option(function: _Decorated) -> _Decorated:
+    """`--quant`."""
+    return click.option(
+        "--quant",
+        type=click.Choice(CHOICES),
+        default=NONE,
+        show_default=True,
+        help="Round the weights of talker and code predictor to 8 or 4 bits (CPU); auto takes what is fast here and "
+        "says so. A checkpoint of `legato quantize` stays as it is stored.",
+    )(function)
 
 
 def set_threads(threads: int | None) -> int:
@@ -134,11 +159,15 @@ def load_chosen(choice: ModelChoice) -> Legato:
             slots=choice.slots,
             positions=choice.positions,
             queue=choice.queue,
+            quant=choice.quant,
+            deterministic=choice.deterministic,
             progress=shown.show,
         )
     finally:
         shown.clear()
     note(f"model {choice.model} on {choice.device}, {threads} {'thread' if threads == 1 else 'threads'}")
+    if tts.model.quant_note:
+        note(tts.model.quant_note)
     return tts
 
 

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING
 import click
 
 from legato.cli.meter import UNEASY, SpeechMeter, ending_line
-from legato.cli.model_options import ModelChoice, compute_options, load_chosen, model_option
+from legato.cli.model_options import (
+    ModelChoice,
+    compute_options,
+    deterministic_option,
+    load_chosen,
+    model_option,
+    quant_option,
+)
 from legato.cli.say_options import SayOptions, say_options
 from legato.cli.terminal import StatusLine, note
 from legato.cli.text_source import choose_text
@@ -58,6 +65,8 @@ packet's delay while it speaks; at the end why it ended and which limit held. St
 @say_options
 @model_option
 @compute_options
+@quant_option
+@deterministic_option
 def say(
     text: tuple[str, ...],
     options: SayOptions,
@@ -66,6 +75,8 @@ def say(
     dtype: str,
     codec_dtype: str,
     threads: int | None,
+    quant: str,
+    deterministic: bool,
 ) -> int:
     """Speak TEXT, or the text of --file, or what comes through standard input (also TEXT "-") as it arrives.
 
@@ -75,7 +86,8 @@ def say(
     source = choose_text(text, options.file)
     if source == "":
         raise InputError("the text is empty: give at least one word", field="text")
-    with load_chosen(ModelChoice(model, device, dtype, codec_dtype, threads or 0)) as tts:
+    choice = ModelChoice(model, device, dtype, codec_dtype, threads or 0, quant=quant, deterministic=deterministic)
+    with load_chosen(choice) as tts:
         return speak(tts, source, options, outputs)
 
 

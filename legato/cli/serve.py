@@ -10,7 +10,14 @@ from importlib.util import find_spec
 
 import click
 
-from legato.cli.model_options import ModelChoice, compute_options, load_chosen, model_option
+from legato.cli.model_options import (
+    ModelChoice,
+    compute_options,
+    deterministic_option,
+    load_chosen,
+    model_option,
+    quant_option,
+)
 from legato.cli.serve_options import ServeOptions, serve_options
 from legato.cli.terminal import note
 from legato.errors import UnsupportedError
@@ -42,6 +49,8 @@ One line a request goes to standard error. SIGTERM and Ctrl-C let streams under 
 )
 @model_option
 @compute_options
+@quant_option
+@deterministic_option
 def serve(
     options: ServeOptions,
     slots: int,
@@ -52,14 +61,18 @@ def serve(
     dtype: str,
     codec_dtype: str,
     threads: int | None,
+    quant: str,
+    deterministic: bool,
 ) -> int:
     """Serve speech over HTTP until stopped."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise UnsupportedError(f"legato serve needs {', '.join(missing)}: pip install 'legato-tts[server]'")
     config = options.config(model)
-    logging.getLogger("legato.server").setLevel(logging.INFO)
-    with load_chosen(ModelChoice(model, device, dtype, codec_dtype, threads or 0, slots, positions, queue)) as tts:
+    for name in ("legato.server", "legato.engine"):  # the engine says once what its limits cost
+        logging.getLogger(name).setLevel(logging.INFO)
+    choice = ModelChoice(model, device, dtype, codec_dtype, threads or 0, slots, positions, queue, quant, deterministic)
+    with load_chosen(choice) as tts:
         from legato.server.app import create_app
         from legato.server.run import serve as listen
 
@@ -67,6 +80,6 @@ def serve(
         listen(
             create_app(tts, config),
             config,
-            listening=lambda port: note(f"listening on http://{host}:{port} (API pages: /docs); Ctrl-C stops"),
+            listening=lambda port: note(f"listening on http://{host}:{port} (a page; API: /docs); Ctrl-C stops"),
         )
     return 0

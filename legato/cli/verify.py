@@ -14,9 +14,11 @@ from legato.cli.model_options import (
     compute_options,
     locate_chosen,
     model_option,
+    quant_option,
     set_threads,
 )
 from legato.cli.terminal import StatusLine, print_rich
+from legato.config.quantization import NONE
 from legato.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ Exit code 0 if all claims hold and all controls are caught, 1 if not, 2 if it co
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Chooses codes, texts' noise, splits."
 )
 @compute_options
+@quant_option
 def verify(
     named: str | None,
     model: str,
@@ -59,6 +62,7 @@ def verify(
     dtype: str,
     codec_dtype: str,
     threads: int | None,
+    quant: str,
 ) -> int:
     """Check MODEL: windows, caches, batches, cancels, reused slots, text in pieces and cloned voices change nothing."""
     from legato.verify.page import to_html
@@ -71,7 +75,7 @@ def verify(
             raise InputError(f"there is no folder {str(path.absolute().parent)!r}", field="output")
     check_device(device)
     set_threads(threads)
-    loaded = load_weights(named or model, device, dtype, codec_dtype)
+    loaded = load_weights(named or model, device, dtype, codec_dtype, quant)
     shown = ProgressLine()
     try:
         report = verify_model(
@@ -87,7 +91,7 @@ def verify(
     return 0 if report.passed else 1
 
 
-def load_weights(model: str, device: str, dtype: str, codec_dtype: str) -> LoadedModel:
+def load_weights(model: str, device: str, dtype: str, codec_dtype: str, quant: str = NONE) -> LoadedModel:
     """The checkpoint, loaded once, with progress on standard error."""
     from legato.models.load import load_model
 
@@ -99,6 +103,7 @@ def load_weights(model: str, device: str, dtype: str, codec_dtype: str) -> Loade
             talker_dtype=auto if dtype == "auto" else dtype,
             codec_dtype="float32" if codec_dtype == "auto" else codec_dtype,
             device=device,
+            quant=quant,
             progress=shown.show,
         )
     finally:

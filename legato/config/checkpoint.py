@@ -27,6 +27,7 @@ from legato.config.model import (
     TalkerConfig,
     TransformerConfig,
 )
+from legato.config.quantization import KEY, METHOD, NONE, STORED
 
 KINDS = ("base", "custom_voice", "voice_design", "embedded")
 FRONT_ENDS = ("english_phones",)
@@ -47,7 +48,6 @@ def read_model_config(folder: Path, codec_folder: Path | None = None) -> ModelCo
         raise top.fail("tts_model_type", f"one of {', '.join(KINDS)}")
     if top.string("tokenizer_type") != TOKENIZER_TYPE:
         raise top.fail("tokenizer_type", f"{TOKENIZER_TYPE} (the 25 Hz models use another codec)")
-    top.expect("quantization_config", (), "its tensors are stored in another format; use the unquantised checkpoint")
     section = top.section("talker_config")
     text = _text(folder, top, section)
     talker = _talker(section, text, official=kind != "embedded")
@@ -62,7 +62,21 @@ def read_model_config(folder: Path, codec_folder: Path | None = None) -> ModelCo
         speaker_encoder=_speaker_encoder(top, section) if kind == "base" else None,
         codec=codec,
         generation=_generation(folder),
+        quantization=_quantization(top),
     )
+
+
+def _quantization(top: Section) -> str:
+    """How the weights are stored: as they were trained, or as `legato quantize` wrote them."""
+    if not top.has(KEY):
+        return NONE
+    stored = top.section(KEY)
+    if stored.string("quant_method") != METHOD:
+        raise stored.fail("quant_method", f"{METHOD}; use the unquantised checkpoint and `legato quantize`")
+    mode = stored.string("mode")
+    if mode not in STORED:
+        raise stored.fail("mode", f"one of {', '.join(STORED)}")
+    return mode
 
 
 # --- talker ----------------------------------------------------------------------------------------------------------

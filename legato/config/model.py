@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from legato.config.quantization import NONE
+
 
 @dataclass(frozen=True, slots=True)
 class TransformerConfig:
@@ -199,7 +201,10 @@ class GenerationDefaults:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """One checkpoint. `kind` is `base`, `custom_voice`, `voice_design` or `embedded`; `size` as the file says it."""
+    """One checkpoint. `kind` is `base`, `custom_voice`, `voice_design` or `embedded`; `size` as the file says it.
+
+    `quantization`: how talker and code predictor are stored, a mode of `config.quantization`.
+    """
 
     kind: str
     size: str
@@ -208,3 +213,4 @@ class ModelConfig:
     speaker_encoder: SpeakerEncoderConfig | None
     codec: CodecConfig
     generation: GenerationDefaults
+    quantization: str = NONE

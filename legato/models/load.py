@@ -22,22 +22,31 @@ from torch import Tensor, nn
 from legato.config.checkpoint import read_model_config
 from legato.config.codec_checkpoint import codec_location
 from legato.config.model import ModelConfig, PhoneTextConfig
+from legato.config.quantization import INT8, NONE
 from legato.errors import CheckpointError, StateError, TensorError, UnsupportedError
 from legato.models import names
 from legato.models.code_predictor.predictor import CodePredictor
 from legato.models.codec.decoder import CodecDecoder
 from legato.models.codec.encoder import CodecEncoder
 from legato.models.codec.quantizer import bake_codebook
+from legato.models.codec.upsample import pass_idle_units
 from legato.models.durations import DurationNet
+from legato.models.layers.quantized import Kernels
+from legato.models.native.library import Missing, library
 from legato.models.progress import Progress, ProgressCallback
+from legato.models.quantize import choose, noted, rounded_names, run_stores, stores
 from legato.models.speaker import SpeakerEncoder
 from legato.models.talker.backbone import Talker
 
 __all__ = ["LoadedModel", "Progress", "ProgressCallback", "load_model"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-STORED_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+STORED_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "I8": 1, "U8": 1}
 """Dtypes that are read from a file, and the bytes of one number."""
+WHOLE = ("I8", "U8")
+"""Dtypes of the numbers of rounded weights; only a place that asks for whole numbers takes them."""
+AS_STORED = frozenset(("model.text_embedding.weight",))
+"""Parameters that keep the file's format, mapped: a table of 150,000 rows of which a text needs a few dozen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +54,8 @@ class LoadedModel:
     """Weights of one checkpoint, in evaluation mode and without gradients.
 
     `encoder` and `speaker_encoder` exist in Base checkpoints alone, `durations` in the embedded voice alone. Talker and
-    predictor have one dtype, the codec another; RVQ tables, speaker encoder and duration net are always float32.
+    predictor have one dtype, the codec another; RVQ tables, speaker encoder and duration net are always float32, and
+    the text embedding is as in the file. `quant`: how talker and predictor are rounded; `quant_note`: that in words.
     """
 
     folder: Path
@@ -56,15 +66,24 @@ class LoadedModel:
     encoder: CodecEncoder | None
     speaker_encoder: SpeakerEncoder | None
     durations: DurationNet | None
+    quant: str = NONE
+    quant_note: str = ""
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        """What keys and values are kept in: the talker's dtype, or bfloat16 where its weights are rounded anyway."""
+        dtype = self.talker.codec_head.weight.dtype
+        return dtype if self.quant == NONE else torch.bfloat16
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A module to fill: its place in the file and the dtype it computes in."""
+    """A module to fill: its place in the file, the dtype it computes in, and the names that keep the file's format."""
 
     prefix: str
     module: nn.Module
     dtype: torch.dtype
+    kept: frozenset[str] = frozenset()
 
 
 def load_model(
@@ -74,16 +93,20 @@ def load_model(
     codec_dtype: str = "float32",
     device: str = "cpu",
     codec_folder: Path | None = None,
+    quant: str = NONE,
     progress: ProgressCallback | None = None,
 ) -> LoadedModel:
     """Load the checkpoint in `folder` (see `config.checkpoint` for where its speech tokenizer is looked for).
 
-    `talker_dtype` serves the talker and the code predictor; both dtypes are "float32" or "bfloat16". Raises
-    `CheckpointError`, `ConfigError` or `TensorError`, naming what is wrong, and `UnsupportedError` for another dtype.
+    `talker_dtype` serves the talker and the code predictor; both dtypes are "float32" or "bfloat16". `quant` rounds
+    the weights of both (`models.quantize`); a checkpoint that is stored so needs no asking. Raises `CheckpointError`,
+    `ConfigError` or `TensorError`, naming what is wrong, and `UnsupportedError` for another dtype or mode.
     """
     language_dtype, sound_dtype = _dtype("talker_dtype", talker_dtype), _dtype("codec_dtype", codec_dtype)
     folder = Path(folder)
     config = read_model_config(folder, codec_folder)
+    kernels = Kernels.here()
+    choice = choose(quant, config.quantization, device, kernels)
     with torch.device("meta"):
         talker = Talker(config.talker)
         predictor = CodePredictor(config.code_predictor, config.talker.stack.hidden_size)
@@ -93,7 +116,14 @@ def load_model(
         encoder = None
         if config.kind == "base" and config.codec.encoder is not None:
             encoder = CodecEncoder(config.codec.encoder, config.codec.frame_samples)
-    main = [_Part(names.TALKER, talker, language_dtype), _Part(names.CODE_PREDICTOR, predictor, language_dtype)]
+        for language in (talker, predictor):
+            if config.quantization != NONE:
+                stores(language, config.quantization)
+    rounded = choice.mode if config.quantization == NONE else NONE
+    main = [
+        _language_part(names.TALKER, talker, language_dtype, rounded),
+        _language_part(names.CODE_PREDICTOR, predictor, language_dtype, rounded),
+    ]
     if speaker is not None:
         main.append(_Part(names.SPEAKER_ENCODER, speaker, torch.float32))
     if durations is not None:
@@ -104,7 +134,22 @@ def load_model(
     _fill(main, folder, names.unused_in_main(config.kind), device, progress)
     unused = names.unused_in_codec(config.codec.encoder, encoder_built=encoder is not None)
     _fill(codec, codec_location(folder, codec_folder), unused, device, progress)
-    return LoadedModel(folder, config, talker, predictor, decoder, encoder, speaker, durations)
+    pass_idle_units(decoder.decoder)
+    native = library() if choice.mode == INT8 and kernels.vnni else Missing("")
+    for language in (talker, predictor):
+        if rounded != NONE:
+            stores(language, rounded)
+        run_stores(language, kernels, language_dtype, native)
+    return LoadedModel(
+        folder, config, talker, predictor, decoder, encoder, speaker, durations, choice.mode, noted(choice, native)
+    )
+
+
+def _language_part(prefix: str, module: nn.Module, dtype: torch.dtype, rounded: str) -> _Part:
+    """Talker or predictor. Weights that will be rounded are only read, never converted first."""
+    kept = {name for name, parameter in module.named_parameters() if not parameter.is_floating_point()}
+    kept |= {name for name, _ in module.named_parameters() if name.endswith((".scales", ".affine"))}
+    return _Part(prefix, module, dtype, AS_STORED | kept | (rounded_names(module) if rounded != NONE else frozenset()))
 
 
 def _dtype(field: str, name: str) -> torch.dtype:
@@ -196,7 +241,9 @@ def _fill(
         done = 0
         for part, table in wanted:
             for name, source in table.items():
-                _assign(part.module, name, _converted(tensors, source, part.dtype, device))
+                dtype = None if name in part.kept else part.dtype
+                wanted_order = part.module.get_parameter(name).stride()
+                _assign(part.module, name, _ordered(_converted(tensors, source, dtype, device), wanted_order))
                 done += tensors.bytes(source)
                 if progress is not None:
                     progress(Progress("load", part.prefix.rstrip("."), done, total))
@@ -204,19 +251,32 @@ def _fill(
 
 
 def _undecodable(wanted: list[tuple[_Part, dict[str, names.Source]]], tensors: _Tensors) -> list[str]:
-    used = [name for _, table in wanted for source in table.values() for name in source.names]
     return [
-        f"stored as {tensors.stored[name]}: {name} (this engine reads {', '.join(STORED_BYTES)})"
-        for name in used
-        if name in tensors.stored and tensors.stored[name] not in STORED_BYTES
+        f"stored as {tensors.stored[name]}: {name} (this engine reads {', '.join(_readable(part, parameter))} here)"
+        for part, table in wanted
+        for parameter, source in table.items()
+        for name in source.names
+        if name in tensors.stored and tensors.stored[name] not in _readable(part, parameter)
     ]
 
 
-def _converted(tensors: _Tensors, source: names.Source, dtype: torch.dtype, device: str) -> Tensor:
+def _readable(part: _Part, parameter: str) -> list[str]:
+    whole = not part.module.get_parameter(parameter).is_floating_point()
+    return [dtype for dtype in STORED_BYTES if (dtype in WHOLE) == whole]
+
+
+def _converted(tensors: _Tensors, source: names.Source, dtype: torch.dtype | None, device: str) -> Tensor:
     if source.baked:
         total, usage = (tensors.read(name) for name in source.names)
         return bake_codebook(total, usage).to(device)
     return tensors.read(source.names[0]).to(device=device, dtype=dtype)
+
+
+def _ordered(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """The tensor in the memory order that its module asks for: a product reads a convolution's weight as a matrix."""
+    if tensor.stride() == strides:
+        return tensor
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def _assign(module: nn.Module, name: str, tensor: Tensor) -> None:

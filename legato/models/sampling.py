@@ -103,15 +103,15 @@ def draw(logits: Tensor, settings: DrawSettings, uniform: Tensor) -> Drawn:
     cumulative distribution over the candidates in falling order (equal logits by rising id), in float64. The greedy
     code is the first candidate. Rows with NaN, +inf or nothing but -inf are marked not finite.
     """
-    finite = ~(torch.isnan(logits) | torch.isposinf(logits)).any(dim=1) & (logits > float("-inf")).any(dim=1)
-    sane = torch.where(finite[:, None], logits, torch.zeros((), dtype=logits.dtype, device=logits.device))
-    greedy = (settings.temperature == 0) | (settings.top_k == 1)
-    warm = torch.where(greedy, torch.ones_like(settings.temperature), settings.temperature).double()
-    ranked, order = torch.sort(sane, dim=1, descending=True, stable=True)
-
+    # NaN ranks above all numbers, so the first in rank tells what is wrong with a row.
+    ranked, order = torch.sort(logits, dim=1, descending=True, stable=True)
+    finite = torch.isfinite(ranked[:, 0])
     V = logits.shape[1]
     k = torch.where(settings.top_k == 0, V, settings.top_k).clamp(max=V)
     kth = ranked.gather(1, (k - 1)[:, None])
+    ranked, kth = (torch.where(finite[:, None], part, 0.0) for part in (ranked[:, : _reach(ranked, kth)], kth))
+    greedy = (settings.temperature == 0) | (settings.top_k == 1)
+    warm = torch.where(greedy, torch.ones_like(settings.temperature), settings.temperature).double()
     # The largest is subtracted before the division: no temperature, however small, makes an infinity of it.
     heights = (ranked - ranked[:, :1]).double() / warm[:, None]
     weights = torch.where(ranked >= kth, heights.exp(), 0.0)
@@ -125,3 +125,10 @@ def draw(logits: Tensor, settings: DrawSettings, uniform: Tensor) -> Drawn:
     rank = torch.minimum((cumulative <= target).sum(1), (likely > 0).sum(1) - 1)
     rank = torch.where(greedy, 0, rank)
     return Drawn(order.gather(1, rank[:, None])[:, 0], finite)
+
+
+def _reach(ranked: Tensor, kth: Tensor) -> int:
+    """How many ranks hold every row's candidates: counted on the CPU; elsewhere all, as the host would have to wait."""
+    if ranked.device.type != "cpu":
+        return ranked.shape[1]
+    return max(1, int((ranked >= kth).sum(1).max()))

@@ -6,7 +6,6 @@ call. Owns nothing beyond a call; knows no engine.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -17,16 +16,16 @@ from torch import Tensor, nn
 from legato.engine.resolve import default_sampling
 from legato.flow import Frame, Sampling
 from legato.models.code_predictor.predict import predict_frame, predict_frame_whole_logits
-from legato.models.code_predictor.predictor import CodePredictor
 from legato.models.layers.decoder_layer import OwnKeyValues, wide_dtype
 from legato.models.layers.rope import inverse_frequencies, rotation
 from legato.models.noise import uniforms
+from legato.models.quantize import exact_copy
 from legato.models.sampling import DrawSettings, SamplingRows, draw
 from legato.verify.compare import agreement, compare, compare_codes, worst
 from legato.verify.lines import CheckLine, Kind
 from legato.verify.subject import Subject
 from legato.verify.talker import talker_inputs
-from legato.verify.tolerance import CODES, SHARE, Tolerance, of_half_precision, of_scale
+from legato.verify.tolerance import CODES, Tolerance, of_rounding, of_scale
 
 GROUP = "code predictor"
 PATH = "scratch of one frame"
@@ -144,13 +143,13 @@ def draw_from(logits: Tensor, given: Given) -> list[Frame]:
 
 
 def predictor_tolerance(subject: Subject, given: Given, stepped: Predicted, whole: Tensor) -> Tolerance:
-    """A share of the largest logit, or what half precision costs the whole computation."""
-    if subject.talker_dtype in SHARE:
+    """A share of the largest logit, or what the rounding of dtype and products costs the whole computation."""
+    if subject.language_sharp:
         return of_scale(subject.talker_dtype, float(whole.abs().max()))
-    exact: CodePredictor = copy.deepcopy(subject.model.code_predictor).float()
-    embedding = copy.deepcopy(subject.model.talker.model.codec_embedding).float()
+    exact = exact_copy(subject.model.code_predictor)
+    embedding = exact_copy(subject.model.talker.model.codec_embedding)
     oracle = predict_frame_whole_logits(exact, embedding, given.hidden.float(), stepped.codes)
-    return of_half_precision(float((whole - oracle).abs().max()), subject.talker_dtype)
+    return of_rounding(float((whole - oracle).abs().max()), subject.language_format)
 
 
 def without_past(subject: Subject, given: Given, codes: Tensor) -> Tensor:
@@ -212,9 +211,9 @@ def _codes_line(
     *,
     kind: Kind = Kind.CLAIM,
 ) -> CheckLine:
-    """Codes: equal in float32; in half precision a rounding may tip a draw, so agreement is only measured there."""
+    """Codes: equal in float32; where more is rounded, it may tip a draw, so agreement is only measured there."""
     comparison = compare_codes(got.frames, oracle)
-    if kind is Kind.CLAIM and subject.talker_dtype not in SHARE:
+    if kind is Kind.CLAIM and not subject.language_sharp:
         kind = Kind.MEASURED
     where = subject.at_talker(PATH, batch=len(got.codes))
     return CheckLine(GROUP, claim, setting, where, comparison, CODES, kind, agreement(got.frames, oracle))

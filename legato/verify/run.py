@@ -89,7 +89,7 @@ def run_group(group: str, check: Check, subject: Subject) -> Iterator[CheckLine]
         yield from check(subject)
     except Exception as error:  # boundary: a broken check is a failed line, and the other groups still run
         broken = failure(f"{type(error).__name__}: {error}")
-        where = Where(str(subject.device), dtype_name(subject.talker_dtype), 1, "")
+        where = Where(str(subject.device), subject.language_format, 1, "")
         yield CheckLine(group, "the checks of this group run to their end", "", where, broken, NO_FAILURE)
 
 
@@ -100,7 +100,7 @@ def facts_of(subject: Subject, name: str) -> tuple[tuple[str, str], ...]:
         ("model", name),
         ("kind", f"{config.kind}, {config.size}"),
         ("device", device_name(subject.device)),
-        ("talker and code predictor", dtype_name(subject.talker_dtype)),
+        ("talker and code predictor", subject.language_format),
         ("codec", dtype_name(subject.codec_dtype)),
         ("depth", subject.depth.name),
         ("seed", str(subject.seed)),

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from legato.config.engine import EngineConfig
+from legato.config.quantization import NONE
 from legato.engine.frontend import FrontEnd, front_end_of
 from legato.engine.resolve import Reference, SpeechRequest, resolve
 from legato.engine.stream import StreamRequest
@@ -20,6 +21,7 @@ from legato.flow import TextLayout
 from legato.models.load import LoadedModel
 from legato.verify.lines import Where
 from legato.verify.partitions import ALL, ESSENTIAL
+from legato.verify.tolerance import SHARE
 
 PAST = 310
 """Frames of the long decode: the official package cuts at 300, and so do engines modelled on it."""
@@ -96,9 +98,20 @@ class Subject:
         return self.model.decoder.frame_samples
 
     @property
+    def language_sharp(self) -> bool:
+        """True where talker and predictor round nothing coarser than float32: neither values nor products."""
+        return self.model.quant == NONE and self.talker_dtype in SHARE
+
+    @property
+    def language_format(self) -> str:
+        """In what talker and predictor compute: a dtype, and how their weights are rounded."""
+        name = dtype_name(self.talker_dtype)
+        return name if self.model.quant == NONE else f"{name}, {self.model.quant} weights"
+
+    @property
     def sharp(self) -> bool:
-        """True where both dtypes are wide enough that rounding decides no draw in practice."""
-        return torch.bfloat16 not in (self.talker_dtype, self.codec_dtype)
+        """True where talker, predictor and codec are wide enough that rounding decides no draw in practice."""
+        return self.language_sharp and self.codec_dtype in SHARE
 
     def at_codec(self, path: str, *, batch: int = 1) -> Where:
         """Where a line about the codec was computed."""
@@ -106,11 +119,11 @@ class Subject:
 
     def at_talker(self, path: str, *, batch: int = 1) -> Where:
         """Where a line about talker or code predictor was computed."""
-        return Where(str(self.device), dtype_name(self.talker_dtype), batch, path)
+        return Where(str(self.device), self.language_format, batch, path)
 
     def at_engine(self, path: str, *, batch: int) -> Where:
         """Where a line about whole streams was computed."""
-        names = dict.fromkeys((dtype_name(self.talker_dtype), dtype_name(self.codec_dtype)))
+        names = dict.fromkeys((self.language_format, dtype_name(self.codec_dtype)))
         return Where(str(self.device), "/".join(names), batch, path)
 
     def codes(self, frames: int, *, salt: int, rows: int = 1) -> torch.Tensor:

@@ -6,7 +6,6 @@ own for a call; knows no engine.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 from legato.config.model import BpeTextConfig
 from legato.models.layers.decoder_layer import OwnKeyValues, causal_visibility, run_layers, wide_dtype
 from legato.models.layers.rope import inverse_frequencies, rotation
+from legato.models.quantize import exact_copy
 from legato.models.talker.backbone import Talker
 from legato.models.talker.embed import next_input
 from legato.models.talker.state import KVRows, MaskedWindow, TalkerCache, poison, reads_row_by_row
@@ -22,7 +22,7 @@ from legato.verify.compare import Comparison, compare, worst
 from legato.verify.lines import CheckLine, Kind
 from legato.verify.partitions import random_windows
 from legato.verify.subject import Subject
-from legato.verify.tolerance import SHARE, Tolerance, of_half_precision, of_scale
+from legato.verify.tolerance import Tolerance, of_rounding, of_scale
 
 GROUP = "talker with cache"
 ROWS = 3
@@ -37,7 +37,7 @@ def check_talker(subject: Subject) -> Iterator[CheckLine]:
     talker, P = subject.model.talker, subject.depth.talker_positions
     x = talker_inputs(subject, P, ROWS)
     oracle = torch.cat([talker.forward_whole(x[row : row + 1]) for row in range(ROWS)])
-    tolerance = talker_tolerance(talker, x[:1], oracle)
+    tolerance = talker_tolerance(subject, x[:1], oracle)
     path = "each row reads its own past" if reads_row_by_row(_cache(talker, 1, 1)) else FIXED_SHAPES
     prompt = 2 * P // 3
     cuts = {
@@ -71,11 +71,12 @@ def talker_inputs(subject: Subject, positions: int, rows: int) -> Tensor:
     return next_input(talker, predictor, frames, tokens).view(rows, positions, -1)
 
 
-def talker_tolerance(talker: Talker, x: Tensor, oracle: Tensor) -> Tolerance:
-    """A share of the largest hidden value, or what half precision costs the whole computation."""
-    if oracle.dtype in SHARE:
+def talker_tolerance(subject: Subject, x: Tensor, oracle: Tensor) -> Tolerance:
+    """A share of the largest hidden value, or what the rounding of dtype and products costs the whole computation."""
+    if subject.language_sharp:
         return of_scale(oracle.dtype, float(oracle.abs().max()))
-    return of_half_precision(float((oracle[:1].float() - whole_in_float32(talker, x)).abs().max()), oracle.dtype)
+    exact = whole_in_float32(subject.model.talker, x)
+    return of_rounding(float((oracle[:1].float() - exact).abs().max()), subject.language_format)
 
 
 def whole_in_float32(talker: Talker, x: Tensor) -> Tensor:
@@ -85,8 +86,8 @@ def whole_in_float32(talker: Talker, x: Tensor) -> Tensor:
     positions = torch.arange(x.shape[1], device=x.device)[None]
     by = rotation(positions, inverse_frequencies(stack.head_dim, stack.rope_theta, x.device), torch.float32)
     for layer in talker.model.layers:
-        y = run_layers([copy.deepcopy(layer).float()], y, by=by, kv=OwnKeyValues(visible))
-    hidden: Tensor = copy.deepcopy(talker.model.norm).float()(y)
+        y = run_layers([exact_copy(layer)], y, by=by, kv=OwnKeyValues(visible))
+    hidden: Tensor = exact_copy(talker.model.norm)(y)
     return hidden
 
 
@@ -189,7 +190,7 @@ def _controls(subject: Subject, x: Tensor, oracle: Tensor, tolerance: Tolerance,
         "past dropped at a seam": with_cache(talker, x, spans_of(0, seam), forget=1),
         "another row's cache": in_company(talker, x, side_by_side(P, subject.seed), slots=(0, 0, 0)),
     }
-    if subject.talker_dtype in SHARE:  # in half precision this fault is of the size of the rounding
+    if subject.language_sharp:  # in half precision this fault is of the size of the rounding
         broken["position off by one"] = with_cache(talker, x, spans_of(0, seam), shift=1, after=1)
     for name, got in broken.items():
         rows = range(ROWS) if "another" in name else [0]

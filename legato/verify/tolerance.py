@@ -46,7 +46,11 @@ def of_scale(dtype: torch.dtype, scale: float) -> Tolerance:
 
 def of_half_precision(cost: float, dtype: torch.dtype) -> Tolerance:
     """`cost`: the largest error of the whole computation in `dtype` against the same weights in float32."""
-    name = str(dtype).removeprefix("torch.")
+    return of_rounding(cost, str(dtype).removeprefix("torch."))
+
+
+def of_rounding(cost: float, name: str) -> Tolerance:
+    """`cost`: the largest error of the whole computation with what `name` rounds, against the same weights without."""
     return Tolerance(
         HALF_PRECISION_FACTOR * cost,
         f"{HALF_PRECISION_FACTOR:g} times what {name} costs the whole computation against float32",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from legato.models.code_predictor.predictor import CodePredictor
-from legato.models.layers.decoder_layer import OwnKeyValues, attend, causal_visibility, wide_dtype
+from legato.models.layers.decoder_layer import Cells, OwnKeyValues, attend, causal_visibility, wide_dtype
 from legato.models.layers.rope import Rotation, inverse_frequencies, rotation
 from legato.models.sampling import Drawn, DrawSettings, draw
 
@@ -50,6 +50,14 @@ class _ScratchWindow:
         past_keys[:, :, self.start :] = keys
         past_values[:, :, self.start :] = values
         return attend(queries, past_keys, past_values, self.visible)
+
+    def cells(self) -> Cells | None:
+        """A slot of the scratch for each row."""
+        keys, values = self.scratch.keys, self.scratch.values
+        B, new = keys.shape[1], self.end - self.start
+        slots = torch.arange(B * new, device=keys.device) // new
+        positions = self.start + torch.arange(B * new, device=keys.device) % new
+        return Cells(keys, values, slots, positions, None, self.end)
 
 
 def predict_frame(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from legato.config.model import CodePredictorConfig
-from legato.models.layers.decoder_layer import DecoderLayer, KeyValues, run_layers, wide_dtype
+from legato.models.layers.decoder_layer import DecoderLayer, KeyValues, Layers, wide_dtype
 from legato.models.layers.norm import RMSNorm
 from legato.models.layers.rope import Rotation
 
@@ -20,7 +20,7 @@ class CodePredictorModel(nn.Module):
     def __init__(self, config: CodePredictorConfig, talker_width: int) -> None:
         super().__init__()
         stack = config.stack
-        self.layers = nn.ModuleList(DecoderLayer(stack) for _ in range(stack.num_hidden_layers))
+        self.layers = Layers(DecoderLayer(stack) for _ in range(stack.num_hidden_layers))
         self.norm = RMSNorm(stack.hidden_size, stack.rms_norm_eps)
         self.codec_embedding = nn.ModuleList(
             nn.Embedding(config.codebook_size, talker_width) for _ in range(config.num_codebooks - 1)
@@ -46,7 +46,7 @@ class CodePredictor(nn.Module):
 
     def forward(self, x: Tensor, *, by: Rotation, kv: KeyValues) -> Tensor:
         """Inputs `x` [B, T, talker width] -> post-final-norm hidden states [B, T, D]."""
-        states = run_layers(self.model.layers, self.small_to_mtp_projection(x), by=by, kv=kv)
+        states = self.model.layers.run(self.small_to_mtp_projection(x), by=by, kv=kv)
         hidden: Tensor = self.model.norm(states)
         return hidden
 

@@ -13,12 +13,32 @@ class SwiGLU(nn.Module):
         super().__init__()
         self.gate_proj = nn.Linear(width, inner, bias=False)
         self.up_proj = nn.Linear(width, inner, bias=False)
-        self.down_proj = nn.Linear(inner, width, bias=False)
+        self.down_proj: nn.Module = nn.Linear(inner, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """`x` [..., width] -> the same shape."""
-        y: Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        gate, up = self.gate_and_up(x)
+        y: Tensor = self.down_proj(functional.silu(gate) * up)
         return y
+
+    def gate_and_up(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Both inner vectors of `x`, [..., inner] each."""
+        return self.gate_proj(x), self.up_proj(x)
+
+
+class JoinedSwiGLU(SwiGLU):
+    """The same with gate and up as one product: `gate_up_proj` gives both side by side."""
+
+    def __init__(self, gate_up_proj: nn.Module, down_proj: nn.Module) -> None:
+        nn.Module.__init__(self)
+        self.gate_up_proj = gate_up_proj
+        self.down_proj = down_proj
+
+    def gate_and_up(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Both inner vectors of `x`, [..., inner] each."""
+        both: Tensor = self.gate_up_proj(x)
+        inner = both.shape[-1] // 2
+        return both[..., :inner], both[..., inner:]
 
 
 class GeluMLP(nn.Module):

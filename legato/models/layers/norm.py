@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 class RMSNorm(nn.Module):
@@ -21,5 +22,4 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`x` [..., width] -> the same shape and dtype."""
         wide = x if x.dtype == torch.float64 else x.float()
-        scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
-        return (wide * scale).to(x.dtype) * self.weight
+        return functional.rms_norm(wide, (x.shape[-1],), eps=self.eps).to(x.dtype) * self.weight

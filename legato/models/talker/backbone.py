@@ -14,9 +14,9 @@ from legato.config.model import BpeTextConfig, PhoneTextConfig, TalkerConfig, Tr
 from legato.models.layers.decoder_layer import (
     DecoderLayer,
     KeyValues,
+    Layers,
     OwnKeyValues,
     causal_visibility,
-    run_layers,
     wide_dtype,
 )
 from legato.models.layers.norm import RMSNorm
@@ -44,7 +44,7 @@ class TalkerModel(nn.Module):
     def __init__(self, config: TalkerConfig) -> None:
         super().__init__()
         stack, text = config.stack, config.text
-        self.layers = nn.ModuleList(DecoderLayer(stack) for _ in range(stack.num_hidden_layers))
+        self.layers = Layers(DecoderLayer(stack) for _ in range(stack.num_hidden_layers))
         self.norm = RMSNorm(stack.hidden_size, stack.rms_norm_eps)
         self.codec_embedding = nn.Embedding(config.vocab_size, stack.hidden_size)
         if isinstance(text, BpeTextConfig):
@@ -129,7 +129,8 @@ class Talker(nn.Module):
         if isinstance(self.config.text, PhoneTextConfig):
             parts = [table(tokens[..., j]) for j, table in enumerate(self.model.phone_embedding)]
             return torch.stack(parts, dim=-2).sum(dim=-2)
-        projected: Tensor = self.text_projection(self.model.text_embedding(tokens[..., 0]))
+        vectors = self.model.text_embedding(tokens[..., 0]).to(self.codec_head.weight.dtype)
+        projected: Tensor = self.text_projection(vectors)
         return projected
 
     def _advance(
@@ -144,4 +145,4 @@ class Talker(nn.Module):
     def _run(self, x: Tensor, positions: Tensor, kv: KeyValues) -> Tensor:
         stack: TransformerConfig = self.config.stack
         by = rotation(positions, inverse_frequencies(stack.head_dim, stack.rope_theta, x.device), wide_dtype(x))
-        return run_layers(self.model.layers, x, by=by, kv=kv)
+        return self.model.layers.run(x, by=by, kv=kv)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from legato.config.model import TransformerConfig
 from legato.errors import StateError
-from legato.models.layers.decoder_layer import attend
+from legato.models.layers.decoder_layer import Cells, attend
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def open_window(
     the first `span` positions of all rows are read, and what is not the row's past is masked. Both give the same.
     """
     if reads_row_by_row(cache):
-        return RowWindow.of(cache, rows, starts, lengths)
+        return RowWindow.of(cache, rows, starts, lengths, steps=steps)
     return MaskedWindow.of(cache, rows, starts, lengths, steps=steps, span=span)
 
 
@@ -111,15 +111,17 @@ def reads_row_by_row(cache: TalkerCache) -> bool:
 class RowWindow:
     """Each row on its own: `places` has its slot, first new position and end.
 
-    `visible` has its causal mask bool [1, T, end], or None where a single position sees all.
+    `visible` has its causal mask bool [1, T, end], or None where a single position sees all. `steps`: positions of the
+    call, padding included.
     """
 
     cache: TalkerCache
     places: tuple[tuple[int, int, int], ...]
     visible: tuple[Tensor | None, ...]
+    steps: int
 
     @staticmethod
-    def of(cache: TalkerCache, rows: KVRows, starts: Tensor, lengths: Tensor) -> RowWindow:
+    def of(cache: TalkerCache, rows: KVRows, starts: Tensor, lengths: Tensor, *, steps: int) -> RowWindow:
         """Refuses rows that do not fit their slots (`StateError`)."""
         slots, firsts, counts = rows.index.tolist(), starts.tolist(), lengths.tolist()
         places = tuple((slot, first, first + count) for slot, first, count in zip(slots, firsts, counts, strict=True))
@@ -130,11 +132,11 @@ class RowWindow:
             torch.ones(end - first, end, dtype=torch.bool).tril(diagonal=first)[None] if end - first > 1 else None
             for _, first, end in places
         )
-        return RowWindow(cache, places, masks)
+        return RowWindow(cache, places, masks, steps)
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Write the new keys and values of each row, then attend to its past; padding positions give zeros."""
-        mixed = torch.zeros_like(queries)
+        mixed, dtype = torch.zeros_like(queries), self.cache.keys.dtype
         for at, (slot, first, end) in enumerate(self.places):
             fresh = end - first
             past_keys, past_values = self.cache.keys[layer, slot, :, :end], self.cache.values[layer, slot, :, :end]
@@ -142,9 +144,21 @@ class RowWindow:
             past_values[:, first:] = values[at, :, :fresh]
             if fresh:
                 mixed[at, :, :fresh] = attend(
-                    queries[at : at + 1, :, :fresh], past_keys[None], past_values[None], self.visible[at]
+                    queries[at : at + 1, :, :fresh].to(dtype), past_keys[None], past_values[None], self.visible[at]
                 )[0]
         return mixed
+
+    def cells(self) -> Cells | None:
+        """The new positions of all rows, one after another; padding is left out."""
+        counts = [end - first for _, first, end in self.places]
+        slots = [slot for slot, first, end in self.places for _ in range(first, end)]
+        positions = [position for _, first, end in self.places for position in range(first, end)]
+        used = None
+        if min(counts) < self.steps:
+            used = torch.tensor([row * self.steps + at for row, count in enumerate(counts) for at in range(count)])
+        span = max(end for _, _, end in self.places)
+        cache = self.cache
+        return Cells(cache.keys, cache.values, torch.tensor(slots), torch.tensor(positions), used, span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +193,18 @@ class MaskedWindow:
         self._write(self.cache.keys[layer], keys)
         self._write(self.cache.values[layer], values)
         clean = self._read(self.cache.values[layer]).masked_fill(~self.known[:, None, :, None], 0.0)
-        return attend(queries, self._read(self.cache.keys[layer]), clean, self.visible)
+        mixed = attend(queries.to(clean.dtype), self._read(self.cache.keys[layer]), clean, self.visible)
+        return mixed.to(queries.dtype)
+
+    def cells(self) -> Cells | None:
+        """The host looks at no position here."""
+        return None
 
     def _write(self, pool: Tensor, new: Tensor) -> None:
         slots = self.rows.index[:, None]
         # A padding position writes back what was there: shapes stay fixed, and nothing changes.
         pool[slots, :, self.at] = torch.where(
-            self.fresh[:, :, None, None], new.transpose(1, 2), pool[slots, :, self.at]
+            self.fresh[:, :, None, None], new.transpose(1, 2).to(pool.dtype), pool[slots, :, self.at]
         )
 
     def _read(self, pool: Tensor) -> Tensor:

@@ -1,0 +1,152 @@
+"""`layers.c` as a library of this process: compiled once for this CPU, kept in the user's cache, called by address.
+
+Owns the compiled file. Whatever goes wrong is a sentence, not an error: there is another way to compute. Knows no
+module and no weights.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from ctypes import POINTER, Structure, c_float, c_int64, c_void_p
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from legato.config.native import SWITCH, native_allowed, native_folder
+
+SOURCE = Path(__file__).with_name("layers.c")
+FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC", "-std=gnu11")
+
+
+class Map(Structure):
+    """A linear map: 8-bit values, a scale and a sum of each output."""
+
+    _fields_ = (("values", c_void_p), ("scales", c_void_p), ("sums", c_void_p), ("n", c_int64), ("k", c_int64))
+
+
+class Layer(Structure):
+    """Four maps and four norms."""
+
+    _fields_ = (
+        *((name, Map) for name in ("qkv", "out", "gate_up", "down")),
+        *((name, c_void_p) for name in ("input_norm", "post_norm", "q_norm", "k_norm")),
+    )
+
+
+class Stack(Structure):
+    """Layers one after another, and their sizes."""
+
+    _fields_ = (
+        ("layers", POINTER(Layer)),
+        *((name, c_int64) for name in ("count", "width", "inner", "heads", "kv_heads", "head_dim")),
+        ("eps", c_float),
+    )
+
+
+class Cache(Structure):
+    """Where keys and values are kept, and the place of each row of a call."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("keys", "values")),
+        *((name, c_int64) for name in ("layer", "slot", "head", "position")),
+        *((name, c_void_p) for name in ("slots", "positions")),
+        ("half", c_int64),
+    )
+
+
+class Room(Structure):
+    """Scratch of a call."""
+
+    _fields_ = (
+        *(
+            (name, c_void_p)
+            for name in ("wide", "mixed", "narrow", "residual", "normed", "scales", "scores", "rounded")
+        ),
+        ("rounded_row", c_int64),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The two functions of `layers.c`. They let other Python threads run meanwhile."""
+
+    layers: Callable[..., object]
+    map: Callable[..., object]
+
+    def timed(self, told: Callable[[float], None]) -> Library:
+        """The same; each call tells its seconds. Whoever measures puts it in a module's place of `library`."""
+
+        def of(function: Callable[..., object]) -> Callable[..., object]:
+            def call(*arguments: object) -> None:
+                began = time.perf_counter()
+                function(*arguments)
+                told(time.perf_counter() - began)
+
+            return call
+
+        return Library(of(self.layers), of(self.map))
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why there is no library."""
+
+    reason: str
+
+
+@lru_cache(maxsize=1)
+def library() -> Library | Missing:
+    """The library of this process, compiled first where it is not in the cache."""
+    if not native_allowed():
+        return Missing(f"{SWITCH} is 0")
+    if sys.platform != "linux" or torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return Missing("no AVX-512")
+    if not torch.cpu._is_vnni_supported():
+        return Missing("no VNNI")
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        return Missing("no C compiler (cc)")
+    try:
+        loaded = ctypes.CDLL(str(_compiled(compiler)))
+    except (OSError, subprocess.SubprocessError) as error:
+        return Missing(f"{compiler} failed: {error}")
+    loaded.legato_layers.restype = loaded.legato_map.restype = None
+    return Library(loaded.legato_layers, loaded.legato_map)
+
+
+def _compiled(compiler: str) -> Path:
+    """The compiled file, named by source, compiler and CPU: one made elsewhere is not taken for ours."""
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=20).stdout
+    flags = [
+        line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(("flags", "model name"))
+    ]
+    key = hashlib.sha256(b"\0".join((SOURCE.read_bytes(), version, repr((flags[:2], FLAGS)).encode()))).hexdigest()
+    folder = native_folder()
+    wanted = folder / f"layers-{key[:24]}.so"
+    if wanted.is_file():
+        return wanted
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as room:
+        made, library = Path(room) / "layers.o", Path(room) / "layers.so"
+        _run([compiler, *FLAGS, "-c", str(SOURCE), "-o", str(made)])
+        # The threads must be torch's own: a second pool beside it would wait where torch computes.
+        pool = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
+        _run(
+            [compiler, "-shared", str(made), *(map(str, pool[:1]) if pool else ["-fopenmp"]), "-lm", "-o", str(library)]
+        )
+        os.replace(library, wanted)
+    return wanted
+
+
+def _run(command: list[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True, timeout=120)

@@ -1,0 +1,283 @@
+"""Rounded talkers and predictors: which form is taken, cache and batch change nothing, files come back as written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from legato.config.checkpoint import read_model_config
+from legato.errors import ConfigError, InputError, TensorError, UnsupportedError
+from legato.flow import Sampling
+from legato.models.code_predictor.predict import predict_frame, predict_frame_whole_logits
+from legato.models.layers.quantized import Int4Linear, Int8Linear, Kernels
+from legato.models.load import LoadedModel, load_model
+from legato.models.native.layers import NativeLayers, NativeLinear
+from legato.models.native.library import Library, Missing, library
+from legato.models.quantize import choose, exact_copy
+from legato.models.quantized_checkpoint import write_quantized
+from legato.models.sampling import Drawn, SamplingRows
+from legato.models.talker.state import KVRows, TalkerCache, poison
+from tests.conftest import TinyCheckpoint
+
+VNNI = Kernels(int8=True, vnni=True, int4=True)
+AVX2 = Kernels(int8=True, vnni=False, int4=True)
+ARM = Kernels(int8=False, vnni=False, int4=False)
+WARM = Sampling(0.9, 50, 1.0, 1.05, 0.9, 20, 0.95)
+FORMS = ("compiled", "torch", "int4", "no kernels")
+POSITIONS = 9
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def form(request: pytest.FixtureRequest) -> str:
+    """The ways to run rounded weights; those that this machine does not have are skipped aloud."""
+    name: str = request.param
+    if name == "compiled" and isinstance(library(), Missing):
+        pytest.skip(f"nothing compiled here: {library()}")
+    if name in ("torch", "int4") and not Kernels.here().int8:
+        pytest.skip("no fast products here")
+    return name
+
+
+def rounded(form: str, folder: Path) -> LoadedModel:
+    """A tiny model in one of the forms."""
+    with pytest.MonkeyPatch.context() as patch:
+        if form != "compiled":
+            patch.setattr("legato.models.load.library", lambda: Missing("the test says so"))
+        if form == "no kernels":
+            patch.setattr(Kernels, "here", staticmethod(lambda: ARM))
+        return load_model(folder, quant="int4" if form == "int4" else "int8")
+
+
+@pytest.fixture(scope="module")
+def model(form: str, tiny_checkpoint: TinyCheckpoint) -> LoadedModel:
+    return rounded(form, tiny_checkpoint("tiny-custom-voice"))
+
+
+def inputs(model: LoadedModel, rows: int = 3) -> Tensor:
+    width = model.config.talker.stack.hidden_size
+    return torch.randn(rows, POSITIONS, width, generator=torch.Generator().manual_seed(5))
+
+
+def cached(model: LoadedModel, x: Tensor, slots: list[int], cuts: list[int]) -> Tensor:
+    """Hidden states of `x` in slices that end at `cuts`, in `slots` of a cache full of NaN."""
+    cache = TalkerCache.allocate(model.config.talker.stack, 5, POSITIONS, model.cache_dtype)
+    poison(cache, KVRows.of(range(5)))
+    parts, start = [], 0
+    with torch.inference_mode():
+        for end in cuts:
+            starts = torch.full((x.shape[0],), start)
+            parts.append(model.talker.forward_all(cache, KVRows.of(slots), x[:, start:end], starts))
+            start = end
+    return torch.cat(parts, dim=1)
+
+
+def share(got: Tensor, wanted: Tensor) -> float:
+    return float((got - wanted).abs().max() / wanted.abs().max())
+
+
+def test_the_form_is_the_one_meant(form: str, model: LoadedModel) -> None:
+    kinds = {type(part) for part in model.talker.modules()}
+    wanted = {"compiled": NativeLinear, "torch": Int8Linear, "int4": Int4Linear, "no kernels": torch.nn.Linear}[form]
+    assert wanted in kinds
+    assert (NativeLayers in kinds) == (form == "compiled")
+    assert model.quant == ("int4" if form == "int4" else "int8")
+    assert model.quant in model.quant_note
+    assert ("no such products" in model.quant_note) == (form == "no kernels")
+    assert type(model.talker.codec_head) is torch.nn.Linear
+
+
+def test_cached_equals_whole_within_what_rounding_costs(model: LoadedModel) -> None:
+    """The past matters far more than rounding does: without it the result is somewhere else."""
+    x = inputs(model)
+    with torch.inference_mode():
+        whole, exact = model.talker.forward_whole(x), exact_copy(model.talker).forward_whole(x)
+        alone = model.talker.forward_whole(x[:, -1:])
+    got = cached(model, x, [3, 0, 4], [4, 5, 6, 7, 8, 9])
+    cost = max(share(whole, exact), 2**-7)
+    assert share(got, whole) < 3 * cost < 0.2
+    assert share(alone[:, 0], whole[:, -1]) > 0.3
+
+
+def test_rows_and_slices_do_not_feel_each_other(form: str, model: LoadedModel) -> None:
+    """Compiled: to the bit. Else the attention around the products may sum in another order."""
+    x = inputs(model)
+    together = cached(model, x, [3, 0, 4], list(range(1, POSITIONS + 1)))
+    alone = torch.cat([cached(model, x[row : row + 1], [2], list(range(1, POSITIONS + 1))) for row in range(3)])
+    assert share(together, alone) < 0.05
+    assert share(together.roll(1, 0), alone) > 0.3
+    if form == "compiled":
+        assert torch.equal(together, alone)
+        assert torch.equal(cached(model, x, [3, 0, 4], [4, POSITIONS]), alone)
+
+
+def test_padding_writes_nothing(model: LoadedModel) -> None:
+    x, rows = inputs(model), KVRows.of([3, 0, 4])
+    ragged = torch.full((3, 5, x.shape[2]), float("nan"))
+    ragged[0, :5], ragged[1, :2] = x[0, :5], x[1, :2]
+    cache = TalkerCache.allocate(model.config.talker.stack, 5, POSITIONS, model.cache_dtype)
+    poison(cache, KVRows.of(range(5)))
+    before = cache.keys.clone()
+    with torch.inference_mode():
+        hidden = model.talker(cache, rows, ragged, torch.zeros(3, dtype=torch.int64), torch.tensor([5, 2, 0]))
+    alone = cached(model, x, [3, 0, 4], [5])
+    assert share(hidden[:2], torch.stack((alone[0, 4], alone[1, 1]))) < 0.05
+    assert torch.equal(cache.keys[:, 0, :, 2:].isnan(), before[:, 0, :, 2:].isnan())
+    assert cache.keys[:, 4].isnan().all()
+
+
+def frames(model: LoadedModel, hidden: Tensor) -> Drawn:
+    B, Q = len(hidden), model.config.talker.num_codebooks
+    source = torch.Generator().manual_seed(6)
+    first = torch.randint(0, model.config.code_predictor.codebook_size, (8,), generator=source)[:B]
+    noise = torch.rand(8, Q, dtype=torch.float64, generator=source)[:B]
+    with torch.inference_mode():
+        return predict_frame(
+            model.code_predictor,
+            model.talker.model.codec_embedding,
+            hidden,
+            first,
+            settings=SamplingRows.of([WARM] * B).residual,
+            noise=noise,
+        )
+
+
+def test_frames_of_a_batch_are_those_of_its_rows(form: str, model: LoadedModel) -> None:
+    hidden = torch.randn(8, model.config.talker.stack.hidden_size, generator=torch.Generator().manual_seed(7))
+    together, one = frames(model, hidden).codes, frames(model, hidden[:1]).codes
+    agreement = float((together[:1] == one).float().mean())
+    assert agreement == 1.0 or form != "compiled"
+    assert len({tuple(row) for row in together.tolist()}) == 8
+    broken = hidden.clone()
+    broken[2] = float("nan")
+    drawn = frames(model, broken)
+    assert drawn.finite.tolist() == [row != 2 for row in range(8)]
+
+
+def test_logits_of_a_frame_stay_near_those_of_the_exact_weights(model: LoadedModel) -> None:
+    hidden = torch.randn(8, model.config.talker.stack.hidden_size, generator=torch.Generator().manual_seed(7))
+    codes, embedding = frames(model, hidden).codes, model.talker.model.codec_embedding
+    with torch.inference_mode():
+        whole = predict_frame_whole_logits(model.code_predictor, embedding, hidden, codes)
+        exact = predict_frame_whole_logits(exact_copy(model.code_predictor), embedding, hidden, codes)
+    assert share(whole, exact) < 0.1
+    assert share(whole.roll(1, 0), exact) > 0.3
+
+
+# --- the choice ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "stored", "device", "kernels", "mode", "said"),
+    [
+        ("none", "none", "cpu", VNNI, "none", ""),
+        ("auto", "none", "cpu", VNNI, "int8", "VNNI"),
+        ("auto", "none", "cpu", AVX2, "int8", "7 bits"),
+        ("auto", "none", "cpu", ARM, "none", "no fast 8-bit products"),
+        ("auto", "none", "cuda", VNNI, "none", "on the CPU alone"),
+        ("int8", "none", "cpu", AVX2, "int8", "7 bits"),
+        ("int8", "none", "cpu", ARM, "int8", "as large and slow as before"),
+        ("int4", "none", "cpu", ARM, "int4", "as large and slow as before"),
+        ("none", "int8", "cpu", VNNI, "int8", "as the checkpoint is stored"),
+        ("auto", "int4", "cpu", VNNI, "int4", "as the checkpoint is stored"),
+    ],
+)
+def test_the_choice_is_made_by_machine_and_said(
+    asked: str, stored: str, device: str, kernels: Kernels, mode: str, said: str
+) -> None:
+    choice = choose(asked, stored, device, kernels)
+    assert choice.mode == mode
+    assert said in choice.note
+    assert bool(choice.note) == (said != "")
+
+
+@pytest.mark.parametrize(
+    ("asked", "stored", "device", "said"),
+    [
+        ("int5", "none", "cpu", "one of none, int8, int4, auto"),
+        ("int8", "none", "cuda", "on the CPU alone"),
+        ("int4", "int8", "cpu", "quantise the original"),
+    ],
+)
+def test_what_cannot_be_had_is_refused(asked: str, stored: str, device: str, said: str) -> None:
+    with pytest.raises(UnsupportedError, match=said) as caught:
+        choose(asked, stored, device, VNNI)
+    assert caught.value.field == "quant"
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("like", ["tiny-base", "tiny-custom-voice", "tiny-embedded"])
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_a_written_checkpoint_is_what_rounding_at_load_gives(
+    like: str, mode: str, tiny_checkpoint: TinyCheckpoint, tmp_path: Path
+) -> None:
+    source, folder = tiny_checkpoint(like), tmp_path / "out"
+    written = write_quantized(source, folder, mode)
+    assert written < sum(path.stat().st_size for path in source.glob("*.safetensors"))
+    assert read_model_config(folder).quantization == mode
+    stored, fresh = load_model(folder), load_model(source, quant=mode)
+    assert (stored.quant, fresh.quant) == (mode, mode)
+    x = inputs(stored, 1)
+    with torch.inference_mode():
+        assert torch.equal(stored.talker.forward_whole(x), fresh.talker.forward_whole(x))
+    hidden = x[0, :4]
+    assert torch.equal(frames(stored, hidden).codes, frames(fresh, hidden).codes)
+    for path in source.iterdir():
+        assert (folder / path.name).exists()
+
+
+def test_a_quantised_checkpoint_is_not_quantised_again(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
+    write_quantized(tiny_checkpoint("tiny-embedded"), tmp_path / "once", "int8")
+    with pytest.raises(UnsupportedError, match="already"):
+        write_quantized(tmp_path / "once", tmp_path / "twice", "int8")
+    with pytest.raises(InputError, match="not empty"):
+        write_quantized(tiny_checkpoint("tiny-embedded"), tmp_path / "once", "int8")
+    with pytest.raises(UnsupportedError, match="int8 or int4"):
+        write_quantized(tiny_checkpoint("tiny-embedded"), tmp_path / "third", "none")
+
+
+def test_files_that_disagree_with_their_settings_are_refused(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    write_quantized(tiny_checkpoint("tiny-embedded"), folder, "int8")
+    settings = json.loads((folder / "config.json").read_text())
+    for value, error, said in (
+        ({"quant_method": "legato", "mode": "int4"}, TensorError, "affine"),
+        ({"quant_method": "legato", "mode": "int2"}, ConfigError, "mode"),
+        ({"quant_method": "gptq", "mode": "int4"}, ConfigError, "quant_method"),
+        (None, TensorError, "missing: talker.model.layers.0.self_attn.q_proj.weight"),
+    ):
+        (folder / "config.json").write_text(json.dumps({**settings, "quantization_config": value}))
+        with pytest.raises(error, match=said):
+            load_model(folder)
+
+
+def test_the_text_embedding_stays_as_it_is_stored(tiny_checkpoint: TinyCheckpoint) -> None:
+    """A view of the file in its own format, whatever the talker computes in."""
+    folder = tiny_checkpoint("tiny-custom-voice")
+    model = load_model(folder)
+    table = model.talker.model.text_embedding.weight
+    assert table.dtype == torch.bfloat16
+    with safe_open(str(folder / "model.safetensors"), framework="pt") as reader:
+        assert torch.equal(table, reader.get_tensor("talker.model.text_embedding.weight"))
+    assert model.talker.embed_text(torch.tensor([[3]])).dtype == torch.float32
+
+
+@pytest.mark.skipif(isinstance(library(), Missing), reason="nothing compiled here")
+def test_what_is_compiled_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(library(), Library)
+    library.cache_clear()
+    monkeypatch.setenv("LEGATO_NATIVE", "0")
+    off = library()
+    library.cache_clear()
+    assert off == Missing("LEGATO_NATIVE is 0")
+    monkeypatch.delenv("LEGATO_NATIVE")
+    monkeypatch.setenv("PATH", "")
+    without = library()
+    library.cache_clear()
+    assert without == Missing("no C compiler (cc)")
