@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from legato.config.server import ServerConfig
 from tests.conftest import TinyCheckpoint
 from tests.server.running import Running, running, slots_free, wait_for
-from tests.server.soak import Ask, Outcome, asks, deterministic, soak, visit
+from tests.server.soak import Ask, Outcome, asks, deterministic, soak, visit, watched_health
+from tests.server.test_voices import recording
 
 ROUNDS, STREAMS = 3, 10
 
@@ -47,3 +49,23 @@ def test_the_visits_are_the_same_each_time_and_of_every_kind() -> None:
     kinds = {(ask.route, ask.stays) for each in asks(2, 20) for ask in each}
     assert len(kinds) == 6
     assert Outcome(health_s=[0.001, 0.002, 0.5]).health_percentile_ms(99) == 500
+
+
+def test_health_is_answered_while_a_recording_is_read_and_sound_is_coded(cloner: Running) -> None:
+    """Row R64 of the known faults. The bound is for the median, because any single answer may wait for a busy core."""
+    client = cloner.client()
+    health_s: list[float] = []
+    client.upload_voice("Ann", recording(140), transcript="Said in it.")
+    with ThreadPoolExecutor(8) as pool, watched_health(cloner.url, health_s):
+        spoken = [pool.submit(_speak, cloner, number) for number in range(8)]
+        client.upload_voice("Bob", recording(220, seconds=30.0), transcript="A long one.")
+        assert all(each.result() for each in spoken)
+    for name in ("Ann", "Bob"):
+        client.delete_voice(name)
+    assert sorted(health_s)[len(health_s) // 2] < 0.1
+
+
+def _speak(server: Running, number: int) -> bytes:
+    options = {"voice": "Ann", "seed": number, "max_new_tokens": 6}
+    with server.client().speak("Words.", response_format="mp3", **options) as body:
+        return body.read()

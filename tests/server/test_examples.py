@@ -1,0 +1,93 @@
+"""The examples of `docs/server.md`, run as they stand: only the ports are those of the server at hand.
+
+The embedded voice speaks; what needs another kind of model is sent to a tiny one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from legato.api import load
+from legato.config.server import ServerConfig
+from tests.server.running import Running, running, slots_free, wait_for
+from tests.server.test_voices import LOW
+
+PAGE = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
+CLIENTS = PAGE.split("## Clients")[1].split("\n## ")[0]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", CLIENTS, re.MULTILINE | re.DOTALL)
+
+
+COMMANDS = [command for block in blocks("sh") for command in block.strip().split("\n\n")]
+PROGRAMS = blocks("python")
+
+
+@pytest.fixture(scope="module")
+def voice() -> Iterator[Running]:
+    config = ServerConfig(warm_up=False, wyoming_port=0)
+    with load(slots=2) as tts, running(tts, config) as server:
+        wait_for(lambda: bool(server.state.wyoming_ports))
+        yield server
+
+
+def run(command: list[str], server: Running, folder: Path) -> str:
+    """What an example prints."""
+    here = {"127.0.0.1:8000": f"127.0.0.1:{server.port}"}
+    here["10200"] = "".join(map(str, server.state.wyoming_ports))
+    for documented, real in here.items():
+        command = [word.replace(documented, real) for word in command]
+    done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """With a player that keeps what it is given, since there is no sound card."""
+    player = folder / "aplay"
+    player.write_text('#!/bin/sh\necho "$@" > played.options\ncat > played.pcm\n')
+    player.chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def test_curl(voice: Running, cloner: Running, tmp_path: Path) -> None:
+    (tmp_path / "ann.wav").write_bytes(LOW)
+    assert len(COMMANDS) == 4
+    said = [
+        run(["bash", "-euo", "pipefail", "-c", command], cloner if "ann.wav" in command else voice, tmp_path)
+        for command in COMMANDS
+    ]
+    assert (tmp_path / "hello.mp3").read_bytes()[:2] in (b"\xff\xf3", b"\xff\xfb")
+    assert (tmp_path / "played.options").read_text().split() == ["-r", "24000", "-f", "S16_LE", "-c", "1"]
+    assert (tmp_path / "played.pcm").stat().st_size > 24_000
+    for kind in ("speech.audio.delta", "speech.audio.timestamps", "speech.audio.done"):
+        assert f'"type":"{kind}"' in said[2]
+    assert '"name":"Ann"' in said[3]
+    cloner.client().delete_voice("Ann")
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda text: re.findall(r"from (\w+)", text)[0])
+def test_python(voice: Running, tmp_path: Path, program: str) -> None:
+    said = run([sys.executable, "-c", program], voice, tmp_path)
+    if "hello.wav" in program:
+        assert (tmp_path / "hello.wav").read_bytes()[:4] == b"RIFF"
+    elif "cancel" in program:
+        assert "'heard_by': 'words'" in said
+        assert "'played_samples': 12000" in said
+    else:
+        sizes = [int(line) for line in said.splitlines() if line.isdecimal()]
+        assert sum(sizes) > 5000
+    wait_for(lambda: slots_free(voice.tts))
+
+
+def test_every_client_has_an_example() -> None:
+    for client in ("openai", "legato.client.http", "legato.client.socket", "dashscope", "wyoming"):
+        assert sum(f"from {client}" in program for program in PROGRAMS) == 1, client
