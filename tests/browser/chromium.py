@@ -20,7 +20,7 @@ FLAGS = (
 """Nothing that calls home; a microphone that beeps, and nobody who has to allow it."""
 TAP = Path(__file__).parent / "tap.js"
 TAP_WORKLET = Path(__file__).parent / "tap-worklet.js"
-WAIT_MS = 30_000
+WAIT_MS = 60_000
 """Generous, because the machine may be busy."""
 
 

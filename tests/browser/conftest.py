@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from legato.api import load
 from legato.config.server import ServerConfig
 from legato.server import pages
 from legato.server.pages import read_assets
-from tests.browser.chromium import TAP_WORKLET, Watched, find_chromium, start
+from tests.browser.chromium import TAP_WORKLET, WAIT_MS, Watched, find_chromium, start
 from tests.conftest import TinyCheckpoint
 from tests.server.running import Running, running
 
@@ -37,6 +37,7 @@ def browser() -> Iterator[Browser]:
     program = find_chromium()
     if program is None:
         pytest.skip(MISSING)
+    expect.set_options(timeout=WAIT_MS)
     with sync_playwright() as playwright:
         browser = start(playwright, program)
         yield browser

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from legato.api import load
 from legato.config.server import ServerConfig
-from tests.browser.chromium import WAIT_MS, Watched
+from tests.browser.chromium import Watched
 from tests.browser.conftest import Visit
 from tests.browser.heard import messages
 from tests.browser.test_page_sound import speak, state
@@ -64,7 +64,7 @@ def test_a_keyboard_is_enough(visit: Visit, reader: Running) -> None:
     """Everything can be reached in the order of the page, shows that it has the focus, and speaks and stops."""
     watched = visit(reader)
     page = watched.page
-    expect(page.locator(".card")).to_be_visible(timeout=WAIT_MS)
+    expect(page.locator(".card")).to_be_visible()
     reached = []
     for _ in range(9):
         page.keyboard.press("Tab")
@@ -76,10 +76,10 @@ def test_a_keyboard_is_enough(visit: Visit, reader: Running) -> None:
     page.keyboard.press("Control+a")
     page.keyboard.type("One, two, three, four, five, six, seven, eight, nine, ten. " * 3)
     page.keyboard.press("Control+Enter")
-    expect(page.locator(".card")).to_have_attribute("data-state", "speaking", timeout=WAIT_MS)
+    expect(page.locator(".card")).to_have_attribute("data-state", "speaking")
     page.keyboard.press("Control+Shift+Enter")
     expect(page.locator(".log li[data-state=stopped]")).to_have_count(1)
-    expect(page.locator(".card")).to_have_attribute("data-state", "speaking", timeout=WAIT_MS)
+    expect(page.locator(".card")).to_have_attribute("data-state", "speaking")
     page.keyboard.press("Escape")
     state(page, "stopped")
     assert len(messages(watched.sockets[0], "input.cancel")) == 2
@@ -178,3 +178,20 @@ def test_a_server_with_a_key_is_asked_for_it(browser: Browser, tiny_checkpoint: 
         state(watched.page, "over")
         assert {"401" in message for message in watched.messages} == {True}
         context.close()
+
+
+def test_a_server_that_goes_away_is_told_in_words(browser: Browser, tiny_checkpoint: TinyCheckpoint) -> None:
+    """What had come is played to its end; a further try says that nobody is there."""
+    config = ServerConfig(model_id="tiny-embedded", warm_up=False, drain_s=0.1)
+    context = browser.new_context(locale="en")
+    with load(tiny_checkpoint("tiny-embedded"), positions=512) as tts:
+        with running(tts, config) as server:
+            watched = Watched(context.new_page(), server.url)
+            watched.open()
+            speak(watched.page, "One, two, three, four, five, six, seven, eight, nine, ten. " * 9)
+            expect(watched.page.locator(".card")).to_have_attribute("data-state", "speaking")
+        state(watched.page, "failed")
+        expect(watched.page.locator("[data-part=fault]")).to_have_text("The connection broke off.")
+        speak(watched.page, "Is anybody there?")
+        expect(watched.page.locator("[data-part=fault]")).to_contain_text("cannot be reached")
+    context.close()

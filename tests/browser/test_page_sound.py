@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.chromium import WAIT_MS, Watched
+from tests.browser.chromium import Watched
 from tests.browser.conftest import Visit
 from tests.browser.heard import QUANTUM, messages, sent, sounding, tapped, trimmed
 from tests.server.running import Running, wait_for
@@ -28,7 +28,7 @@ def speak(page: Page, text: str, *, session: int = 0, button: str = "speak") -> 
 
 
 def state(page: Page, wanted: str, *, session: int = 0) -> None:
-    expect(page.locator(".card").nth(session)).to_have_attribute("data-state", wanted, timeout=WAIT_MS)
+    expect(page.locator(".card").nth(session)).to_have_attribute("data-state", wanted)
 
 
 def collect(page: Page, milliseconds: int) -> None:
@@ -49,7 +49,7 @@ def test_what_is_played_is_what_was_sent(visit: Visit, reader: Running) -> None:
     collect(watched.page, 500)
     speak(watched.page, SHORT)
     speak(watched.page, "And more of it.")
-    expect(watched.page.locator(".log li[data-state=over]")).to_have_count(2, timeout=WAIT_MS)
+    expect(watched.page.locator(".log li[data-state=over]")).to_have_count(2)
     (socket,) = watched.sockets
     both = np.concatenate([sent(socket, 0), sent(socket, 1)])
     played = tapped(watched.page).samples

@@ -111,7 +111,7 @@ export class Card {
     const shown = session.shown;
     const moving = this.wave.draw(session.utterances, now);
     const dry = shown?.state === "speaking" && shown.playedAtMs === null && shown.played > 0;
-    this.level.note(now, session.waitingMs, dry);
+    if (shown) this.level.note(now, session.waitingMs, dry);
     this.level.draw(now);
     this.chain.draw(shown);
     this.log.draw(session.utterances, now);
