@@ -110,8 +110,12 @@ def _request_facts(records: Sequence[RequestRecord]) -> list[tuple[str, str]]:
         ("packet frames", "; ".join(dict.fromkeys(str(list(each.asked.packet_frames)) for each in records))),
         ("inside the times", ", ".join(name for name, there in contained.items() if there)),
         ("not inside", ", ".join(name for name, there in contained.items() if not there) or "nothing"),
-        ("stage ends", "the device was waited for" if all(each.settled for each in records) else "host clock"),
+        ("stage ends", "; ".join(dict.fromkeys(_end(record.settled) for record in records))),
     ]
+
+
+def _end(settled: bool) -> str:
+    return "the device was waited for" if settled else "host clock"
 
 
 def _range(values: Sequence[float]) -> str:

@@ -6,12 +6,12 @@ Each is left out where there is nothing to plot, as a load of one level is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from dataclasses import replace
 
 from legato.bench.page import Plot
 from legato.bench.plot import Line, linear, lines, logarithmic, shares, stacked_bars
 from legato.bench.records import ALL_STAGES, BatchRecord, RequestRecord
-from legato.bench.summary import Summary, case_of, labels, summaries
+from legato.bench.summary import Case, Summary, case_of, labels, summaries
 
 SHORTEST_MS = 0.1
 
@@ -22,10 +22,10 @@ def request_plots(records: Sequence[RequestRecord]) -> Iterator[Plot]:
     if not cases:
         return
     yield _stages(cases)
-    levels = [each for each in cases if each.case.asked.loop == "closed" and not each.case.asked.cold]
-    if len({each.case.asked.concurrency for each in levels}) > 1:
-        yield _first_packet(levels)
-        yield _throughput(levels)
+    families = _families(cases)
+    if families:
+        yield _first_packet(families)
+        yield _throughput(families)
     gaps = _gaps(records)
     if gaps:
         yield _gap_plot(gaps, records)
@@ -42,19 +42,21 @@ def _stages(cases: Sequence[Summary]) -> Plot:
     )
 
 
-def _families(levels: Sequence[Summary]) -> list[tuple[str, list[Summary]]]:
-    """Cases that differ in their concurrency alone, in its order."""
+def _families(cases: Sequence[Summary]) -> list[tuple[str, list[Summary]]]:
+    """Warm closed loops that differ in their number of clients alone, in its order, where there are several."""
+    found: dict[Case, list[Summary]] = {}
+    for each in cases:
+        asked = each.case.asked
+        if asked.loop == "closed" and not asked.cold:
+            found.setdefault(replace(each.case, asked=replace(asked, concurrency=0)), []).append(each)
+    several = {family: levels for family, levels in found.items() if len(levels) > 1}
+    ordered = [sorted(levels, key=lambda each: each.case.asked.concurrency) for levels in several.values()]
+    return list(zip(labels(list(several)), ordered, strict=True))
 
-    def family(each: Summary) -> str:
-        return f"{each.case.model.name}, {each.case.asked.transport}, {each.case.model.talker_dtype}"
 
-    ordered = sorted(levels, key=lambda each: (family(each), each.case.asked.concurrency))
-    return [(name, list(of_family)) for name, of_family in groupby(ordered, key=family)]
-
-
-def _first_packet(levels: Sequence[Summary]) -> Plot:
+def _first_packet(families: Sequence[tuple[str, list[Summary]]]) -> Plot:
     drawn: list[Line] = []
-    for at, (name, family) in enumerate(_families(levels)):
+    for at, (name, family) in enumerate(families):
         for percent, dashed in ((50, False), (90, True)):
             points = tuple(
                 (each.case.asked.concurrency, each.first_packet_ms.p90 if dashed else each.first_packet_ms.p50)
@@ -66,10 +68,10 @@ def _first_packet(levels: Sequence[Summary]) -> Plot:
     return Plot("First packet against concurrency", lines(drawn, at_once, linear("first packet, ms", values)))
 
 
-def _throughput(levels: Sequence[Summary]) -> Plot:
+def _throughput(families: Sequence[tuple[str, list[Summary]]]) -> Plot:
     drawn = [
         Line(name, tuple((each.case.asked.concurrency, each.audio_s_per_s) for each in family), 3 + at)
-        for at, (name, family) in enumerate(_families(levels))
+        for at, (name, family) in enumerate(families)
     ]
     values = [value for line in drawn for _, value in line.points]
     at_once = linear("streams at once", [point[0] for line in drawn for point in line.points])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from string import ascii_uppercase
 
 from legato.bench.grid import Grid
 from legato.bench.records import RequestRecord
 from legato.bench.summary import Spread, Summary, labels, summaries
 from legato.bench.table2 import table2
 
-CASES_BESIDE = 2
+CASES_BESIDE = 3
 _MIB = 2**20
 
 
@@ -30,9 +31,9 @@ def stage_tables(cases: Sequence[Summary]) -> Iterator[Grid]:
 
 
 def _stage_table(names: Sequence[str], cases: Sequence[Summary]) -> Grid:
-    headings = ["stage, ms"]
-    for name, each in zip(names, cases, strict=True):
-        headings += [f"{name} ({each.spoken}): mean", "p50", "p90", "p99"]
+    letters = ascii_uppercase[: len(cases)]
+    told = [f"{letter}: {name} ({each.spoken})" for letter, name, each in zip(letters, names, cases, strict=True)]
+    figures = [f"{letter} {figure}" for letter in letters for figure in ("mean", "p50", "p90", "p99")]
     rows = [_stage_row(stage, [each.stages_ms[stage] for each in cases]) for stage in cases[0].stages_ms]
     rows.append(_stage_row("unaccounted", [each.unaccounted_ms for each in cases]))
     whole = len(rows)
@@ -43,10 +44,10 @@ def _stage_table(names: Sequence[str], cases: Sequence[Summary]) -> Grid:
         _stage_row("first packet: input wait to codec", [each.first_packet_ms for each in cases]),
     ]
     return Grid(
-        title=f"From the request to the first sound: {'; '.join(names)}",
-        headings=tuple(headings),
+        title="From the request to the first sound",
+        headings=("stage, ms", *figures),
         rows=tuple(rows),
-        note="Each stage begins where the one above ends. Means add up, percentiles do not.",
+        note=f"{'; '.join(told)} requests. A stage begins where the one above ends. Means add up, percentiles do not.",
         marked=(whole,),
     )
 

@@ -80,7 +80,7 @@ def spoken(settle: Callable[[LateDevice], Callable[[], None]]) -> Harness:
         LateRunner(harness.kv, device),
         LateCodec(harness, device),
         lambda: device.now_s,
-        64,
+        (64, 64),
         24000,
         settle=settle(device),
     )
