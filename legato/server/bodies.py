@@ -56,6 +56,10 @@ async def _form(request: Request, files: tuple[str, ...]) -> tuple[Mapping[str, 
     try:
         async with request.form(max_files=1, max_fields=100) as form:
             for name, value in form.multi_items():
+                if name.lstrip().startswith("{"):
+                    raise ApiError(
+                        415, "unsupported_media_type", "the body is JSON; say so: Content-Type: application/json"
+                    )
                 if not isinstance(value, UploadFile):
                     fields[name] = value.split(",") if name == "packet_frames" else value
                 elif name in files:

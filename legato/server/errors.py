@@ -40,6 +40,13 @@ _PARAMS = {
 """Field of the engine -> field of the request, where they differ."""
 
 
+_HTTP = {
+    404: ("not_found", "there is no {path} here; /docs lists what there is"),
+    405: ("method_not_allowed", "{path} does not take {method}; /docs lists what it takes"),
+}
+"""Code and message of what the framework refuses by itself."""
+
+
 class ApiError(Exception):
     """A refusal that is the server's own: `status`, a stable `code`, and the request's `param` at fault ("": none)."""
 
@@ -85,29 +92,36 @@ def error_response(error: ApiError) -> JSONResponse:
 def register_error_handlers(app: FastAPI) -> None:
     """Make `app` answer every error in this shape."""
 
-    async def api(_request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, ApiError)
+    def refuse(request: Request, error: ApiError) -> JSONResponse:
+        request.state.refusal = error.code  # for the line that is logged of the request
         return error_response(error)
 
-    async def legato(_request: Request, error: Exception) -> JSONResponse:
+    async def api(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, ApiError)
+        return refuse(request, error)
+
+    async def legato(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, LegatoError)
-        return error_response(api_error(error))
+        return refuse(request, api_error(error))
 
-    async def http(_request: Request, error: Exception) -> JSONResponse:
+    async def http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, StarletteHTTPException)
-        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
-        return error_response(ApiError(error.status_code, code, str(error.detail), headers=error.headers))
+        if error.status_code not in _HTTP:
+            return refuse(request, ApiError(error.status_code, "http_error", str(error.detail), headers=error.headers))
+        code, message = _HTTP[error.status_code]
+        told = message.format(method=request.method, path=request.scope["path"][:200])
+        return refuse(request, ApiError(error.status_code, code, told, headers=error.headers))
 
-    async def validation(_request: Request, error: Exception) -> JSONResponse:
+    async def validation(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:])
-        return error_response(ApiError(400, "invalid_request", f"{where}: {first['msg']}", param=where))
+        return refuse(request, ApiError(400, "invalid_request", f"{where}: {first['msg']}", param=where))
 
-    async def unexpected(_request: Request, error: Exception) -> JSONResponse:
-        log.error("unexpected %s", type(error).__name__, exc_info=error)
+    async def unexpected(request: Request, error: Exception) -> JSONResponse:
+        log.error("%s unexpected %s", request.state.request_id, type(error).__name__, exc_info=error)
         message = "the server failed; its log says more under this request's id"
-        return error_response(ApiError(500, "internal_error", message))
+        return refuse(request, ApiError(500, "internal_error", message))
 
     app.add_exception_handler(ApiError, api)
     app.add_exception_handler(LegatoError, legato)

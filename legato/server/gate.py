@@ -44,6 +44,7 @@ class Gate:
         try:
             self._check(scope)
         except ApiError as error:
+            scope["state"]["refusal"] = error.code
             await _refuse(error, scope, receive, visit.send)
         else:
             limited = _Limited(receive, self._config.body_bytes).receive if scope["type"] == "http" else receive
@@ -131,7 +132,9 @@ class _Visit:
     def log(self) -> None:
         spent_ms = 1000 * (time.monotonic() - self._since_s)
         verb = self._scope.get("method", "WEBSOCKET")
-        log.info("%s %s %s -> %s in %.0f ms", self._id, verb, ascii(self._scope["path"])[1:200], self._status, spent_ms)
+        path = ascii(self._scope["path"])[1:-1][:200]
+        why = "".join(f" ({code})" for code in [self._scope["state"].get("refusal")] if code)
+        log.info("%s %s %s -> %s%s in %.0f ms", self._id, verb, path, self._status, why, spent_ms)
 
 
 async def _refuse(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:

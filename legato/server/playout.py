@@ -39,5 +39,8 @@ class Playout(BaseModel):
 @router.post("/v1/requests/{request_id}/playout", status_code=204, summary="Tell when a request was heard")
 async def playout(request: Request, request_id: str, heard: Playout) -> Response:
     """Keep it with the request's record, beside the stages that the server measured."""
-    known_record(state_of(request), request_id).playout.update(heard.model_dump(exclude_none=True))
+    record = known_record(state_of(request), request_id)
+    if not record.playout:  # each request is counted once
+        state_of(request).metrics.heard(heard.first_bytes_ms / 1000, heard.first_sound_ms / 1000)
+    record.playout.update(heard.model_dump(exclude_none=True))
     return Response(status_code=204)

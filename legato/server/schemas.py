@@ -151,4 +151,6 @@ def first_fault(error: ValidationError) -> ApiError:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = [str(part) for part in first["loc"] if not str(part).startswith(("function-", "VoiceId"))]
     field = where[0] if where else ""
+    if first["type"] == "missing":
+        return ApiError(400, "invalid_request", f"{field} is missing, and there is no default for it", param=field)
     return ApiError(400, "invalid_request", f"{field or 'body'}: {first['msg']}", param=field)

@@ -46,7 +46,8 @@ def check_options(state: ServerState, options: SpeechOptions) -> None:
     """Refuse by name what is asked for by a field that is known and cannot be honoured."""
     if options.word_timestamps and not knows_words(state.tts):
         raise UnsupportedError(
-            f"a {state.tts.model.config.kind} model does not know when its words are said: leave word_timestamps out",
+            f"a model of the kind {state.tts.model.config.kind} does not know when its words are said: "
+            "leave word_timestamps out",
             field="word_timestamps",
         )
     for name in sorted(_REFUSED.keys() & (options.model_extra or {}).keys()):
@@ -111,7 +112,7 @@ def can_clone(tts: Legato) -> bool:
 def cannot_clone(state: ServerState) -> UnsupportedError:
     """The refusal where it does not."""
     return UnsupportedError(
-        f"{state.config.model_id!r} is a {state.tts.model.config.kind} model, which clones no voice; "
+        f"{state.config.model_id!r} is a model of the kind {state.tts.model.config.kind}, which clones no voice; "
         "start the server with a Base checkpoint for that",
         field="clone",
     )

@@ -221,7 +221,9 @@ class Spoken:
             record.status = record.finish_reason = "cancelled"
             raise
         finally:
-            self._state.metrics.ended(self._route, record.status, record.finish_reason or record.error_code)
+            why = record.finish_reason or record.error_code
+            self._state.metrics.ended(self._route, record.status, why)
+            log.info("%s %s: %s (%s) after %d frames", record.id, self._route, record.status, why, record.frames)
 
     async def _stream(self, utterance: UtteranceId, speaking: Speaking) -> None:
         whole = "".join(speaking.text) if speaking.whole else None

@@ -65,6 +65,8 @@ async def read_event(reader: asyncio.StreamReader) -> Event:
         if not isinstance(header, dict) or not isinstance(header.get("type"), str):
             raise InputError("an event must be a JSON object with a type")
         data = header.get("data") or {}
+        if not isinstance(data, dict):
+            raise InputError("the data of an event must be a JSON object")
         lengths = [header.get(name) or 0 for name in ("data_length", "payload_length")]
         if not all(isinstance(each, int) and 0 <= each <= MAX_EVENT_BYTES for each in lengths):
             raise InputError(f"an event may hold {MAX_EVENT_BYTES} bytes")

@@ -40,7 +40,7 @@ def reader(tiny_checkpoint: TinyCheckpoint) -> Iterator[Running]:
         yield server
 
 
-@pytest.fixture
+@pytest.fixture(scope="package")
 def wyoming(reader: Running) -> int:
     """The port on which `reader` speaks Wyoming."""
     wait_for(lambda: bool(reader.state.wyoming_ports))

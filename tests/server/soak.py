@@ -95,7 +95,7 @@ def visit(url: str, ask: Ask) -> bytes:
         return asyncio.run(asyncio.wait_for(_over_socket(url, ask), 120))
     client, heard = Client(url), bytearray()
     speak = client.speak_events if ask.route == "events" else client.speak
-    with speak(ask.text, **ask.options) as body:
+    with speak(ask.text, response_format="pcm", **ask.options) as body:
         for piece in (event.audio for event in body.events()) if ask.route == "events" else body:
             heard += piece
             if not ask.stays and len(heard) > ask.leave_after:

@@ -48,8 +48,11 @@ def over_wyoming(server: Running) -> Leave:
     return raw.close
 
 
-SPEECH = [{"type": "session.config", "voice": "ryan", "max_new_tokens": 150}, {"type": "input.text", "text": LONG}]
-REALTIME = [
+SPEECH: list[dict[str, object]] = [
+    {"type": "session.config", "voice": "ryan", "max_new_tokens": 150},
+    {"type": "input.text", "text": LONG},
+]
+REALTIME: list[dict[str, object]] = [
     {"type": "session.update", "session": {"voice": "Serena", "max_new_tokens": 150}},
     {"type": "input_text_buffer.append", "text": LONG},
 ]

@@ -80,6 +80,26 @@ def test_a_request_can_be_asked_for_afterwards(speaker: Running) -> None:
     assert "Words" not in str(record)
 
 
+def test_the_way_to_the_socket_and_to_the_ear_has_figures_of_its_own(speaker: Running) -> None:
+    client = speaker.client()
+    sent = 'legato_send_seconds_count{route="/v1/audio/speech"}'
+    before = client.metrics()
+    with client.speak("Words.", voice="ryan", max_new_tokens=2) as body:
+        body.read()
+    for late_ms in (120.0, 90.0):
+        heard = {"first_bytes_ms": 70.0, "first_sound_ms": late_ms}
+        told = httpx.post(f"{speaker.url}/v1/requests/{body.request_id}/playout", json=heard, timeout=60)
+        assert told.status_code == 204
+    after = client.metrics()
+    for name, change in (
+        (sent, 1),
+        ("legato_first_sound_seconds_count", 1),
+        ("legato_first_sound_seconds_sum", 0.12),
+        ("legato_playout_seconds_sum", 0.05),
+    ):
+        assert value(after, name) - value(before, name) == pytest.approx(change), name
+
+
 def test_only_the_latest_records_are_kept() -> None:
     records = RequestRecords(2)
     for name in "abc":

@@ -121,6 +121,9 @@ def test_a_request_is_logged_under_its_id_and_its_path_cannot_forge_a_line(caplo
     (record,) = caplog.records
     assert answer.headers["x-request-id"] in record.getMessage()
     assert "\n" not in record.getMessage()
+    assert "POST /v1/\\nforged -> 200 in" in record.getMessage()
+    ask(LOCKED)
+    assert "-> 401 (invalid_api_key) in" in caplog.records[-1].getMessage()
 
 
 def test_settings_refuse_what_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,6 +114,7 @@ def test_digits_and_markup_are_spoken(web: httpx.Client, text: str) -> None:
         (b'{"seed": NaN, "input": "a"}', "application/json", (400, "invalid_json", None)),
         (b"\xff\xfe", "application/json", (400, "invalid_json", None)),
         (b"[" * 100_000, "application/json", (400, "invalid_json", None)),
+        (b'{"input": "a"}', "application/x-www-form-urlencoded", (415, "unsupported_media_type", None)),
         (b"<a/>", "application/xml", (415, "unsupported_media_type", None)),
         (b"--x", "multipart/form-data; boundary=x", (400, "invalid_request", "input")),
         (b"--x", "multipart/form-data", (400, "invalid_form", None)),
@@ -125,7 +126,9 @@ def test_broken_bodies(web: httpx.Client, content: bytes, kind: str, expected: t
 
 
 def test_unknown_routes_and_methods_have_the_same_shape(web: httpx.Client) -> None:
-    assert refused(web.get("/v1/nothing")) == (404, "not_found", None)
+    missing = web.get("/v1/{nothing}")
+    assert refused(missing) == (404, "not_found", None)
+    assert "there is no /v1/{nothing} here" in missing.json()["error"]["message"]
     assert refused(web.get("/v1/audio/speech"))[:2] == (405, "method_not_allowed")
     assert refused(web.get("/v1/models/gpt-5"))[:2] == (404, "model_not_found")
     assert refused(web.get("/v1/requests/req_0"))[:2] == (404, "unknown_request")

@@ -6,6 +6,8 @@ import asyncio
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from wyoming.audio import AudioChunk, AudioStart
 from wyoming.client import AsyncTcpClient
 from wyoming.error import Error
@@ -103,6 +105,7 @@ def test_errors_are_told_and_the_connection_lives(wyoming: int, reader: Running)
         b"\x00" * 100 + b"\n",
         b"[]\n",
         b'{"type": 5}\n',
+        b'{"type": "synthesize", "data": [1]}\n',
         b'{"type": "synthesize", "data_length": -1}\n',
         b'{"type": "synthesize", "payload_length": 99999999999}\n',
         b'{"type": "synthesize", "data_length": 3}\nabc',
@@ -121,6 +124,33 @@ def test_bytes_that_are_no_event_end_the_connection_and_nothing_else(wyoming: in
         writer.close()
 
     go(work())
+
+
+ANY = (
+    st.none() | st.booleans() | st.integers() | st.text("a .é\u4f60", max_size=3) | st.lists(st.integers(), max_size=2)
+)
+DATA = st.dictionaries(
+    st.sampled_from(["text", "voice", "text_format", "context", "name"]),
+    ANY | st.dictionaries(st.sampled_from(["name", "language", "speaker"]), ANY, max_size=2),
+    max_size=3,
+)
+KINDS = ["synthesize", "synthesize-start", "synthesize-chunk", "synthesize-stop", "ping", "transcribe"]
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.builds(Event, st.sampled_from(KINDS), DATA), max_size=8))
+def test_fuzzed_events_never_break_the_connection(wyoming: int, reader: Running, events: list[Event]) -> None:
+    """Each has the form of an event, so whatever it says, the next one is answered."""
+
+    async def work() -> None:
+        async with AsyncTcpClient("127.0.0.1", wyoming) as client:
+            for event in events:
+                await client.write_event(event)
+            await send(client, Describe())
+            await until(client, "info")
+
+    go(work())
+    wait_for(lambda: slots_free(reader.tts), seconds=20)
 
 
 def test_a_client_that_leaves_frees_its_slots(wyoming: int, reader: Running) -> None:
