@@ -66,7 +66,9 @@ def test_feed_forward_formulas() -> None:
     x = torch.randn(2, 3, 4)
     swiglu, plain = SwiGLU(4, 6), GeluMLP(4, 6)
     gate, up = x @ swiglu.gate_proj.weight.T, x @ swiglu.up_proj.weight.T
-    assert torch.allclose(swiglu(x), (gate * gate.sigmoid() * up) @ swiglu.down_proj.weight.T, atol=1e-6)
+    assert torch.allclose(
+        swiglu(x), (gate * gate.sigmoid() * up) @ swiglu.down_proj.get_parameter("weight").T, atol=1e-6
+    )
     inner = x @ plain.fc1.weight.T
     exact = 0.5 * inner * (1 + torch.erf(inner / math.sqrt(2)))
     assert torch.allclose(plain(x), exact @ plain.fc2.weight.T, atol=1e-6)
