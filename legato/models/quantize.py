@@ -166,4 +166,4 @@ def _stored(maps: Sequence[nn.Module], mode: str) -> Store:
     if linears[0].weight.is_meta:
         return Int4Store(inputs, outputs) if small else Int8Store(inputs, outputs, bias=bias is not None)
     weight = torch.cat([each.weight.detach() for each in linears])
-    return to_int4(weight) if small else to_int8(weight, bias)
+    return to_int4(weight) if small else to_int8(weight, None if bias is None else bias.detach())

@@ -15,7 +15,7 @@ from legato.models.talker.state import KVRows, TalkerCache
 from legato.verify import predictor, talker
 from legato.verify.lines import CheckLine, Kind, Verdict, tally
 from tests.engine.tiny import tiny_talker
-from tests.verify.toy import toy_model, toy_subject
+from tests.verify.toy import toy_model, toy_rounded_model, toy_subject
 
 
 def run_talker(model: LoadedModel | None = None) -> list[CheckLine]:
@@ -85,6 +85,16 @@ def test_half_precision_is_judged_by_what_it_costs() -> None:
         assert [line for line in lines if line.bad] == []
         assert tally(lines).passed
         assert any("bfloat16 costs" in line.tolerance.reason for line in lines)
+
+
+@pytest.mark.parametrize("quant", ["int8", "int4"])
+def test_rounded_weights_are_judged_by_what_rounding_costs(quant: str) -> None:
+    """Cache and scratch hold within it, and what drops them is still caught."""
+    for lines in (run_talker(toy_rounded_model(quant)), run_predictor(toy_rounded_model(quant))):
+        assert [line for line in lines if line.bad] == []
+        assert tally(lines).passed
+        assert any(f"{quant} weights costs" in line.tolerance.reason for line in lines)
+        assert any(line.kind is Kind.CONTROL for line in lines)
 
 
 def test_a_sound_predictor_passes() -> None:

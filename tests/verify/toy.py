@@ -9,10 +9,15 @@ import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
+
 from legato.engine.voices import VoiceStore
 from legato.flow import TextToken, TextTrack
 from legato.models.codec.decoder import CodecDecoder
+from legato.models.layers.quantized import Kernels
 from legato.models.load import LoadedModel
+from legato.models.native.library import Missing, library
+from legato.models.quantize import run_stores, stores
 from legato.text.segment import SegmentRule
 from legato.verify.partitions import ESSENTIAL
 from legato.verify.subject import Depth, Subject
@@ -73,6 +78,15 @@ def toy_model(decoder: CodecDecoder | None = None, *, in_bfloat16: bool = False)
     if in_bfloat16:
         talker, predictor = copy.deepcopy(talker).bfloat16(), copy.deepcopy(predictor).bfloat16()
     return LoadedModel(Path(), config, talker, predictor, decoder or tiny_decoder(), None, None, None)
+
+
+def toy_rounded_model(quant: str) -> LoadedModel:
+    """The same with rounded weights, computed as this machine does it."""
+    talker, predictor = copy.deepcopy(tiny_talker()), copy.deepcopy(tiny_predictor())
+    for language in (talker, predictor):
+        stores(language, quant)
+        run_stores(language, Kernels.here(), torch.float32, library() if quant == "int8" else Missing("4 bits"))
+    return replace(toy_model(), talker=talker, code_predictor=predictor, quant=quant)
 
 
 def toy_subject(
