@@ -12,13 +12,14 @@ import argparse
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import codec_net
 import numpy as np
 import places
 import torch
+from codec_data import Data
 from codec_losses import (
     Discriminators,
     discriminator_loss,
@@ -29,8 +30,7 @@ from codec_losses import (
 from codec_net import CodecDecoder, CodecSizes
 from codec_start import front_parameters, read_weights, start_from_tables
 from codec_tables import Tables
-from features import Tape
-from speech import FRAME_SAMPLES, stores
+from speech import FRAME_SAMPLES
 from torch import Tensor
 
 from legato.config.codec_checkpoint import CODEC_FOLDER
@@ -50,41 +50,6 @@ AVERAGE_DECAY = 0.998
 SAVE_EVERY_S = 60.0
 SAMPLE_CROPS, SAMPLE_CROP_FRAMES = 60, 100
 """What shows the closed form which codes there are."""
-
-
-@dataclass
-class Data:
-    """Crops of all tapes; a speaker with little speech is drawn more often than its share."""
-
-    generator: np.random.Generator
-    codes: list[np.ndarray] = field(default_factory=list)
-    samples: list[np.ndarray] = field(default_factory=list)
-    weights: np.ndarray = field(default_factory=lambda: np.ones(0))
-
-    def reload(self) -> None:
-        """Maps the tapes as they are now."""
-        tapes = [(store, Tape(store)) for store in stores()]
-        tapes = [(store, tape) for store, tape in tapes if tape.codes_path.exists() and tape.rows()]
-        speakers = [str(tape.rows()[0]["speaker"]) for _, tape in tapes]
-        self.codes = [tape.codes() for _, tape in tapes]
-        self.samples = [tape.samples() for _, tape in tapes]
-        lengths = np.array([len(codes) for codes in self.codes], np.float64)
-        totals = {name: sum(n for n, s in zip(lengths, speakers, strict=True) if s == name) for name in speakers}
-        shares = np.array([n / totals[s] * totals[s] ** 0.5 for n, s in zip(lengths, speakers, strict=True)])
-        self.weights = shares / shares.sum()
-
-    def hours(self) -> float:
-        return sum(len(codes) for codes in self.codes) * FRAME_SAMPLES / 24_000 / 3600
-
-    def batch(self, rows: int, frames: int) -> tuple[Tensor, Tensor]:
-        """Codes int64 [rows, frames, 8] and samples [rows, 1920 * frames]."""
-        codes, waves = [], []
-        for tape in self.generator.choice(len(self.codes), size=rows, p=self.weights):
-            usable = min(len(self.codes[tape]), len(self.samples[tape])) - frames
-            start = int(self.generator.integers(usable))
-            codes.append(np.asarray(self.codes[tape][start : start + frames], np.int64))
-            waves.append(np.asarray(self.samples[tape][start : start + frames], np.float32).reshape(-1) / 32_767)
-        return torch.from_numpy(np.stack(codes)), torch.from_numpy(np.stack(waves))
 
 
 class Training:

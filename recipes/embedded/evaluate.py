@@ -13,7 +13,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 
 import jiwer
@@ -23,6 +23,7 @@ import places
 import torch
 from alignment import align, quarter_track
 from codec_tables import Tables
+from evaluation_record import LISTS, Score, record, table
 from features import stacked
 from numpy.typing import NDArray
 from sizes import SPEAKERS
@@ -32,17 +33,6 @@ from legato.text.normalize_en import EnglishNormalizer, SpokenWord
 
 Wave = NDArray[np.float32]
 RECORD = Path(__file__).resolve().parents[2] / "docs" / "voice"
-LISTS = ("plain", "hard", "numbers_and_names")
-SYSTEMS = ("teacher", "codec", "oracle", "training", "voice")
-HEAD = """# What the embedded voice scores
-
-Written by `python recipes/embedded/evaluate.py --record docs/voice`; `evaluation.json` has the rest of each row.
-*voice* is what ships, through the Legato package; *teacher* is Kokoro, *codec* the decoder on the teacher's codes,
-*oracle* talker and decoder with the teacher's durations. Word error rate by whisper tiny.en, DNSMOS over all,
-likeness to the teacher's voice by resemblyzer. Goals: 0.08 plain, 0.25 hard, DNSMOS 2.2.
-
-"""
-GOALS = {"plain": (0.08, 0.05), "hard": (0.25, 0.15)}
 
 
 def held_out() -> dict[str, list[str]]:
@@ -64,27 +54,6 @@ Decode = Callable[[torch.Tensor], Wave]
 """Codes [T, 8] -> samples."""
 Runs = Sequence[tuple[Sequence[str], Sequence[Wave]]]
 """Texts and waves, for each seed."""
-
-
-@dataclass
-class Score:
-    """One system on one list: words wrong, and how it sounds."""
-
-    system: str
-    speaker: str
-    list: str
-    sentences: int
-    wer: float
-    wer_by_seed: list[float] = field(default_factory=list)
-    mos: dict[str, float] = field(default_factory=dict)
-    similarity: float | None = None
-    real_time_factor: float | None = None
-    worst: list[str] = field(default_factory=list)
-
-    @property
-    def key(self) -> tuple[int, str, int]:
-        """What a record has one row of, in the order of the table."""
-        return SYSTEMS.index(self.system), self.speaker, LISTS.index(self.list)
 
 
 def score(system: str, speaker: str, name: str, runs: Runs, *, sound: bool) -> Score:
@@ -250,23 +219,6 @@ def scores(arguments: argparse.Namespace) -> Iterator[Score]:
                 yield found
 
 
-def table(rows: Sequence[Score]) -> str:
-    lines = [
-        "| system | voice | list | sentences | WER (each seed) | DNSMOS | speaker likeness | real-time factor |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        seeds = f"{row.wer:.3f}"
-        if len(row.wer_by_seed) > 1:
-            seeds += f" ({', '.join(f'{wer:.3f}' for wer in row.wer_by_seed)})"
-        mos = row.mos.get("ovrl_mos", "")
-        lines.append(
-            f"| {row.system} | {row.speaker} | {row.list} | {row.sentences} | {seeds} | {mos} | "
-            f"{row.similarity if row.similarity is not None else ''} | {row.real_time_factor or ''} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--systems", nargs="+", default=["teacher", "codec", "oracle", "voice"])
@@ -288,17 +240,6 @@ def main() -> None:
         if arguments.record:
             record(row, arguments.record)
     print(table(rows))
-
-
-def record(row: Score, folder: Path) -> None:
-    """Puts the row into the folder's record, in the place of an earlier one of the same system, speaker and list."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "evaluation.json"
-    kept = [Score(**found) for found in json.loads(path.read_text())] if path.exists() else []
-    kept = [found for found in kept if found.key != row.key]
-    rows = sorted([*kept, row], key=lambda found: found.key)
-    path.write_text(json.dumps([asdict(found) for found in rows], indent=1, ensure_ascii=False) + "\n")
-    (folder / "evaluation.md").write_text(HEAD + table(rows))
 
 
 if __name__ == "__main__":
