@@ -12,6 +12,7 @@ import pytest
 from legato.cli import doctor_checks, models
 from legato.cli.doctor_checks import Finding
 from legato.cli.main import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, main
+from legato.config.checkpoint import read_model_config
 from legato.models.locate import OFFICIAL_MODELS
 from legato.verify.compare import Comparison
 from legato.verify.lines import CheckLine, Kind, Where
@@ -59,6 +60,23 @@ def test_a_model_counts_as_here_when_it_is_complete(
     assert models.local_folder(OFFICIAL_MODELS[0]) == copy
     (copy / "merges.txt").unlink()
     assert models.local_folder(OFFICIAL_MODELS[0]) is None
+
+
+def test_quantize_writes_a_checkpoint_and_says_what_it_changes(
+    tiny_checkpoint: TinyCheckpoint, tmp_path: Path, capsys: Capture
+) -> None:
+    source, folder = str(tiny_checkpoint("tiny-embedded")), tmp_path / "int8"
+    assert main(["quantize", source, str(folder)]) == EXIT_OK
+    assert "int8" in capsys.readouterr().err
+    assert read_model_config(folder).quantization == "int8"
+    assert main(["quantize", source, str(folder)]) == EXIT_REFUSED
+    assert "not empty" in capsys.readouterr().err
+    assert main(["quantize", source]) == EXIT_REFUSED
+    assert "--changes" in capsys.readouterr().err
+    assert main(["quantize", source, "--changes", "4", "--threads", "1"]) == EXIT_OK
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [row[0] for row in rows] == [*map(str, range(len(rows) - 1)), "all"]
+    assert all(0 < float(error) < 0.2 and 0.5 < float(same) <= 1 for _, error, same in rows)
 
 
 def test_synth_writes_a_checkpoint_and_refuses_a_folder_in_use(tmp_path: Path, capsys: Capture) -> None:
