@@ -18,7 +18,14 @@ from legato.models.codec.quantizer import SplitQuantizer
 from legato.models.codec.transformer import FrameTransformerLayer
 from legato.models.codec.upsample import ConvNeXtBlock, DecoderBlock, ResidualUnit, UpsampleStage
 from legato.models.layers.attention import KeyValues, window_mask
-from legato.models.layers.conv import CausalConv1d, CausalConvTranspose1d, HistoryWalk, history_shapes
+from legato.models.layers.conv import (
+    CausalConv1d,
+    CausalConvTranspose1d,
+    CausalDepthwiseConv1d,
+    CausalLayer,
+    HistoryWalk,
+    history_shapes,
+)
 from legato.models.layers.rope import inverse_frequencies, rotation
 from legato.verify.compare import Comparison, compare, named, worst
 from legato.verify.lines import CheckLine, Kind, Where
@@ -29,17 +36,16 @@ from legato.verify.tolerance import SHARE, Tolerance, of_half_precision, of_scal
 GROUP = "codec layers"
 CONTROL_WINDOW = 3
 CONTROL_FRAMES = 9
+AXES = ("row", "position", "channel")
 LayerState = tuple[Tensor, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CodecLayer:
-    """One layer: its name in the checkpoint, its module, and the time axis of its input and of its output."""
+    """One layer: its name in the checkpoint and its module. Positions are axis 1 of its input and of its output."""
 
     name: str
     module: nn.Module
-    axis: int
-    axis_out: int
     theta: float = 0.0
 
     @property
@@ -60,7 +66,7 @@ class CodecLayer:
         module = self.module
         if isinstance(module, FrameTransformerLayer):
             return self._attend(module, x, state)
-        if isinstance(module, CausalConv1d | CausalConvTranspose1d):
+        if isinstance(module, CausalLayer):
             walk = HistoryWalk(state)
             return walk.run(module, x), walk.done()
         if isinstance(module, ConvNeXtBlock | ResidualUnit):
@@ -83,22 +89,22 @@ def codec_layers(decoder: CodecDecoder) -> list[CodecLayer]:
     """The layers in the order in which the decoder runs them, under their names in the checkpoint."""
     transformer = decoder.pre_transformer
     layers = [
-        CodecLayer("quantizer", decoder.quantizer, 1, 2),
-        CodecLayer("pre_conv", decoder.pre_conv, 2, 2),
-        CodecLayer("pre_transformer.input_proj", transformer.input_proj, 1, 1),
+        CodecLayer("quantizer", decoder.quantizer),
+        CodecLayer("pre_conv", decoder.pre_conv),
+        CodecLayer("pre_transformer.input_proj", transformer.input_proj),
     ]
     for at, each in enumerate(transformer.layers):
-        layers.append(CodecLayer(f"pre_transformer.layers.{at}", each, 1, 1, transformer.theta))
-    layers.append(CodecLayer("pre_transformer.norm", transformer.norm, 1, 1))
-    layers.append(CodecLayer("pre_transformer.output_proj", transformer.output_proj, 1, 1))
+        layers.append(CodecLayer(f"pre_transformer.layers.{at}", each, transformer.theta))
+    layers.append(CodecLayer("pre_transformer.norm", transformer.norm))
+    layers.append(CodecLayer("pre_transformer.output_proj", transformer.output_proj))
     for at, stage in enumerate(decoder.upsample):
         assert isinstance(stage, UpsampleStage)
-        layers += [CodecLayer(f"upsample.{at}.{part}", each, 2, 2) for part, each in enumerate(stage)]
+        layers += [CodecLayer(f"upsample.{at}.{part}", each) for part, each in enumerate(stage)]
     for at, part in enumerate(decoder.decoder):
         if isinstance(part, DecoderBlock):
-            layers += [CodecLayer(f"decoder.{at}.block.{k}", each, 2, 2) for k, each in enumerate(part.block)]
+            layers += [CodecLayer(f"decoder.{at}.block.{k}", each) for k, each in enumerate(part.block)]
         else:
-            layers.append(CodecLayer(f"decoder.{at}", part, 2, 2))
+            layers.append(CodecLayer(f"decoder.{at}", part))
     return layers
 
 
@@ -108,9 +114,7 @@ def check_codec_layers(subject: Subject) -> Iterator[CheckLine]:
     cuts = partitions(frames, subject.seed)
     cut = {name: cuts[name] for name in ESSENTIAL}
     x = subject.codes(frames, salt=1)
-    axis = 1
     for layer in codec_layers(subject.model.decoder):
-        x = x if axis == layer.axis else x.transpose(1, 2)
         whole, _ = layer.step(x, fresh_of(layer, x, subject.codec_dtype))
         tolerance = layer_tolerance(layer, x, whole)
         setting = f"{layer.name}, {frames} frames"
@@ -120,7 +124,7 @@ def check_codec_layers(subject: Subject) -> Iterator[CheckLine]:
         )
         if layer.stateful:
             yield dropped_history(layer, x, frames, str(subject.device))
-        x, axis = whole, layer.axis_out
+        x = whole
 
 
 def fresh_of(layer: CodecLayer, x: Tensor, dtype: torch.dtype) -> LayerState:
@@ -133,21 +137,20 @@ def in_all(layer: CodecLayer, x: Tensor, whole: Tensor, cut: dict[str, list[int]
     found = []
     for name, sizes in cut.items():
         got = in_windows(layer, x, sizes)
-        axes = ("row", "position", "channel") if layer.axis_out == 1 else ("row", "channel", "position")
-        found.append(named(compare(got, whole, axes, stage=layer.name, limit=tolerance.limit), name))
+        found.append(named(compare(got, whole, AXES, stage=layer.name, limit=tolerance.limit), name))
     return worst(found)
 
 
 def in_windows(layer: CodecLayer, x: Tensor, sizes: Sequence[int], *, keep: bool = True) -> Tensor:
     """The layer's outputs for windows of `sizes` frames, joined; every window starts afresh without `keep`."""
-    per_frame = x.shape[layer.axis] // sum(sizes)
+    per_frame = x.shape[1] // sum(sizes)
     state = fresh_of(layer, x, torch.float32 if not x.is_floating_point() else x.dtype)
     parts: list[Tensor] = []
-    for window in torch.split(x, [size * per_frame for size in sizes], dim=layer.axis):
+    for window in torch.split(x, [size * per_frame for size in sizes], dim=1):
         y, after = layer.step(window, state)
         state = after if keep else state
         parts.append(y)
-    return torch.cat(parts, dim=layer.axis_out)
+    return torch.cat(parts, dim=1)
 
 
 def layer_tolerance(layer: CodecLayer, x: Tensor, whole: Tensor) -> Tolerance:
@@ -163,32 +166,21 @@ def layer_tolerance(layer: CodecLayer, x: Tensor, whole: Tensor) -> Tolerance:
 def dropped_history(layer: CodecLayer, x: Tensor, frames: int, device: str) -> CheckLine:
     """The same check on a few frames, every window started afresh: in float64, where the smallest difference shows."""
     exact = wide_copy(layer, torch.float64)
-    few = x.narrow(layer.axis, 0, x.shape[layer.axis] // frames * CONTROL_FRAMES).double()
+    few = x.narrow(1, 0, x.shape[1] // frames * CONTROL_FRAMES).double()
     whole, _ = exact.step(few, exact.fresh(few))
     sizes = [CONTROL_WINDOW] * (CONTROL_FRAMES // CONTROL_WINDOW)
     tolerance = of_scale(torch.float64, float(whole.abs().max()))
     got = in_windows(exact, few, sizes, keep=False)
-    axes = ("row", "position", "channel") if layer.axis_out == 1 else ("row", "channel", "position")
-    comparison = compare(got, whole, axes, stage=layer.name, limit=tolerance.limit)
+    comparison = compare(got, whole, AXES, stage=layer.name, limit=tolerance.limit)
     where = Where(device, dtype_name(torch.float64), 1, kind_of(layer.module))
     setting = f"{layer.name}, windows of {CONTROL_WINDOW}"
-    if adds_nothing(exact.module):
-        note = "this residual unit's last weights are all zero: it passes its input on, and its history has no effect"
-        kind = Kind.NOT_APPLICABLE
-    else:
-        note, kind = "", Kind.CONTROL
-    return CheckLine(GROUP, "layer's history dropped", setting, where, comparison, tolerance, kind, note)
-
-
-def adds_nothing(module: nn.Module) -> bool:
-    """True for a residual unit that is the identity by its weights, as small voices have in their costliest stage."""
-    return isinstance(module, ResidualUnit) and not any(bool(each.any()) for each in module.conv2.parameters())
+    return CheckLine(GROUP, "layer's history dropped", setting, where, comparison, tolerance, Kind.CONTROL)
 
 
 def wide_copy(layer: CodecLayer, dtype: torch.dtype) -> CodecLayer:
     """The layer with a copy of its weights in `dtype`."""
     module = copy.deepcopy(layer.module).to(dtype=dtype)
-    return CodecLayer(layer.name, module, layer.axis, layer.axis_out, layer.theta)
+    return CodecLayer(layer.name, module, layer.theta)
 
 
 def kind_of(module: nn.Module) -> str:
@@ -199,7 +191,9 @@ def kind_of(module: nn.Module) -> str:
         SplitQuantizer: "table look-up",
         CausalConv1d: "convolution",
         CausalConvTranspose1d: "transposed convolution",
+        CausalDepthwiseConv1d: "depthwise convolution",
         ConvNeXtBlock: "convolution block",
         ResidualUnit: "dilated convolution block",
+        nn.Identity: "a residual unit that adds nothing",
     }
     return next((name for kind, name in kinds.items() if isinstance(module, kind)), "each position by itself")

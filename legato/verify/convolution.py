@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from legato.models.layers.conv import CausalConv1d, CausalConvTranspose1d
+from legato.models.layers.conv import CausalConv1d, CausalConvTranspose1d, CausalDepthwiseConv1d, CausalLayer
 from legato.verify.compare import Comparison, compare
 from legato.verify.lines import CheckLine, Kind, Where
 from legato.verify.tolerance import INTEGERS
@@ -19,7 +19,6 @@ GROUP = "worked convolution example"
 INPUTS = 12
 KERNEL = (1, 2, 3)
 WINDOWS = {"windows of 3, 4, 5": (3, 4, 5), "windows of 1": (1,) * INPUTS, "one window": (INPUTS,)}
-Layer = CausalConv1d | CausalConvTranspose1d
 
 
 def check_convolution(device: torch.device) -> Iterator[CheckLine]:
@@ -44,16 +43,17 @@ def worked_by_hand() -> list[float]:
     return [float(sum(weight * x[t + at] for at, weight in enumerate(KERNEL))) for t in range(INPUTS)]
 
 
-def relatives(device: torch.device) -> list[tuple[str, Layer, tuple[int, ...]]]:
-    """Layers with a dilation, a stride, and an overlapping transposed kernel; windows are multiples of the stride."""
+def relatives(device: torch.device) -> list[tuple[str, CausalLayer, tuple[int, ...]]]:
+    """Layers with a dilation, a stride, channels apart, a transposed kernel; windows are multiples of the stride."""
     return [
         ("dilation 2", integer_layer(CausalConv1d(1, 1, 3, dilation=2), device), (3, 4, 5)),
         ("stride 2", integer_layer(CausalConv1d(1, 1, 4, stride=2), device), (2, 4, 6)),
+        ("depthwise", integer_layer(CausalDepthwiseConv1d(1, 3), device), (3, 4, 5)),
         ("transposed, stride 2", integer_layer(CausalConvTranspose1d(1, 1, 4, stride=2), device), (3, 4, 5)),
     ]
 
 
-def integer_layer(layer: Layer, device: torch.device) -> Layer:
+def integer_layer(layer: CausalLayer, device: torch.device) -> CausalLayer:
     """The layer with weights 1, 2, 3, ... and, where it has one, a bias of 7."""
     with torch.no_grad():
         weight = layer.conv.weight
@@ -65,23 +65,23 @@ def integer_layer(layer: Layer, device: torch.device) -> Layer:
 
 def inputs(device: torch.device) -> Tensor:
     """0, 1, ..., 11 as one row and one channel."""
-    return torch.arange(float(INPUTS), device=device).view(1, 1, INPUTS)
+    return torch.arange(float(INPUTS), device=device).view(1, INPUTS, 1)
 
 
-def fresh(layer: Layer, device: torch.device) -> Tensor:
+def fresh(layer: CausalLayer, device: torch.device) -> Tensor:
     """The history of a new signal."""
     return torch.zeros(1, *layer.history_shape, device=device)
 
 
-def in_windows(layer: Layer, sizes: Sequence[int], *, keep: bool = True) -> Tensor:
+def in_windows(layer: CausalLayer, sizes: Sequence[int], *, keep: bool = True) -> Tensor:
     """Outputs of the windows, joined; every window starts afresh without `keep`."""
     x = inputs(layer.conv.weight.device)
     history, parts = fresh(layer, x.device), []
-    for window in torch.split(x, list(sizes), dim=-1):
+    for window in torch.split(x, list(sizes), dim=1):
         y, after = layer.forward(window, history)
         history = after if keep else history
         parts.append(y)
-    return torch.cat(parts, dim=-1).flatten()
+    return torch.cat(parts, dim=1).flatten()
 
 
 def _compare(got: Tensor, oracle: Tensor) -> Comparison:

@@ -37,7 +37,7 @@ class EncoderHistory:
 
     `pending` [B, n]: samples that do not fill a frame yet. `positions`: latents encoded before the downsampling.
     `keys`, `values`: one [B, kv_heads, positions, head_dim] a layer, growing. `convs`: past input of each convolution.
-    `latent_tail` [B, width, n]: past input of the downsampling.
+    `latent_tail` [B, n, width]: past input of the downsampling.
     """
 
     pending: Tensor
@@ -51,18 +51,18 @@ class EncoderHistory:
 def complete(x: Tensor, lengths: Tensor, stride: int, *, replicate: bool) -> tuple[Tensor, Tensor]:
     """Pad each row of the last window to a multiple of `stride`: with zeros, or with its last valid position.
 
-    `x` [B, C, N] with `lengths[b]` valid positions. Returns x [B, C, multiple of stride] with everything behind a row's
+    `x` [B, N, C] with `lengths[b]` valid positions. Returns x [B, multiple of stride, C] with everything behind a row's
     valid positions replaced, and the lengths after the stride (rounded up).
     """
     if stride == 1:
         return x, lengths
-    x = functional.pad(x, (0, -x.shape[-1] % stride))
-    places = torch.arange(x.shape[-1], device=x.device)
+    x = functional.pad(x, (0, 0, 0, -x.shape[1] % stride))
+    places = torch.arange(x.shape[1], device=x.device)
     if replicate:
         nearest = torch.minimum(places, (lengths[:, None] - 1).clamp(min=0))
-        x = x.gather(2, nearest[:, None, :].expand_as(x))
+        x = x.gather(1, nearest[:, :, None].expand_as(x))
     else:
-        x = x.masked_fill((places >= lengths[:, None])[:, None, :], 0.0)
+        x = x.masked_fill((places >= lengths[:, None])[:, :, None], 0.0)
     return x, -(-lengths // stride)
 
 
@@ -81,7 +81,7 @@ class ResidualBlock(nn.Module):
         )
 
     def forward(self, x: Tensor, walk: HistoryWalk) -> Tensor:
-        """`x` [B, channels, N] -> the same shape."""
+        """`x` [B, N, channels] -> the same shape."""
         y = x
         for layer in self.block:
             y = walk.run(layer, y) if isinstance(layer, CausalConv1d) else layer(y)
@@ -89,7 +89,7 @@ class ResidualBlock(nn.Module):
 
 
 class SampleConvs(nn.Module):
-    """Samples [B, 1, N] -> latents [B, hidden, N / product of ratios]."""
+    """Samples [B, N, 1] -> latents [B, N / product of ratios, hidden]."""
 
     def __init__(self, config: CodecEncoderConfig) -> None:
         super().__init__()
@@ -234,15 +234,14 @@ class CodecEncoder(nn.Module):
     ) -> tuple[Tensor, EncoderHistory]:
         self._refuse_too_long(history.positions, window.shape[1])
         walk = HistoryWalk(history.convs)
-        x, ends = self.encoder(window[:, None, :], walk, ends)
+        x, ends = self.encoder(window[:, :, None], walk, ends)
         past = [KeyValues(*each) for each in zip(history.keys, history.values, strict=True)]
-        x, past = self.encoder_transformer(x.transpose(1, 2), past, history.positions)
-        x = x.transpose(1, 2)
-        positions = history.positions + x.shape[-1]
+        x, past = self.encoder_transformer(x, past, history.positions)
+        positions = history.positions + x.shape[1]
         if ends is not None:
             x, ends = complete(x, ends, self.downsample.stride, replicate=True)
         # The official downsampling pads with its first input, where every other convolution pads with zeros.
-        tail = history.latent_tail if history.positions else x[..., :1].expand_as(history.latent_tail)
+        tail = history.latent_tail if history.positions else x[:, :1].expand_as(history.latent_tail)
         x, tail = self.downsample(x, tail)
         keys, values = tuple(each.keys for each in past), tuple(each.values for each in past)
         codes: Tensor = self.quantizer(x)

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from legato.config.model import CodecDecoderConfig, CodecEncoderConfig
 from legato.errors import BadCodeError
+from legato.models.layers.conv import Kernel
 
 USAGE_FLOOR = 1e-5
 """Smallest cluster usage that a codebook entry is divided by."""
@@ -109,12 +110,12 @@ class ResidualQuantizer(nn.Module):
     def __init__(self, levels: int, size: int, width: int, out_width: int) -> None:
         super().__init__()
         self.vq = ResidualLevels(levels, size, width)
-        self.output_proj = nn.Conv1d(width, out_width, 1, bias=False)
+        self.output_proj = Kernel(out_width, width, 1, None)
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Codes [B, T, levels] -> [B, out_width, T] in the projection's dtype."""
-        weight = self.output_proj.weight
-        return functional.conv1d(self.vq(codes).transpose(1, 2).to(weight.dtype), weight)
+        """Codes [B, T, levels] -> [B, T, out_width] in the projection's dtype."""
+        weight = self.output_proj.by_time[:, 0]
+        return functional.linear(self.vq(codes).to(weight.dtype), weight)
 
 
 class SplitQuantizer(nn.Module):
@@ -128,7 +129,7 @@ class SplitQuantizer(nn.Module):
         self.rvq_rest = ResidualQuantizer(config.num_quantizers - self.semantic, size, width, out_width)
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Codes [B, T, Q] -> latents [B, codebook_dim, T]."""
+        """Codes [B, T, Q] -> latents [B, T, codebook_dim]."""
         first: Tensor = self.rvq_first(codes[..., : self.semantic])
         rest: Tensor = self.rvq_rest(codes[..., self.semantic :])
         return first + rest
@@ -157,11 +158,11 @@ class EncoderResidualQuantizer(nn.Module):
     def __init__(self, levels: int, size: int, width: int, in_width: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList([EncoderLevel(size, width) for _ in range(levels)])
-        self.input_proj = nn.Conv1d(in_width, width, 1, bias=False)
+        self.input_proj = Kernel(width, in_width, 1, None)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Latents [B, in_width, T] -> codes [B, T, levels]."""
-        residual = self.input_proj(x).transpose(1, 2)
+        """Latents [B, T, in_width] -> codes [B, T, levels]."""
+        residual = functional.linear(x, self.input_proj.by_time[:, 0])
         codes: list[Tensor] = []
         for level in self.layers:
             assert isinstance(level, EncoderLevel)
@@ -183,6 +184,6 @@ class EncoderQuantizer(nn.Module):
         self.acoustic_residual_vector_quantizer = EncoderResidualQuantizer(acoustic, size, width, latent)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Latents [B, latent, T] -> codes [B, T, valid_quantizers], semantic first."""
+        """Latents [B, T, latent] -> codes [B, T, valid_quantizers], semantic first."""
         semantic = self.semantic_residual_vector_quantizer(x)
         return torch.cat((semantic, self.acoustic_residual_vector_quantizer(x)), dim=-1)

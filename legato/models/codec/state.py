@@ -42,7 +42,7 @@ class CodecHistory:
 
     `positions` [B] int64: frames decoded so far; also tells how much of the attention history is filled.
     `keys`, `values`: one [B, kv_heads, window-1, head_dim] for each attention layer, keys after RoPE, newest last.
-    `convs`: one [B, channels, positions] for each convolution, in the order of the decoder's layers.
+    `convs`: one [B, positions, channels] for each convolution, in the order of the decoder's layers.
     """
 
     positions: Tensor

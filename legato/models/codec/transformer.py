@@ -52,7 +52,7 @@ class FrameTransformerLayer(nn.Module):
 
 
 class FrameTransformer(nn.Module):
-    """Latents [B, C, T] -> latents [B, C, T]; every frame sees the last `attention_window` frames, itself included."""
+    """Latents [B, T, C] -> latents [B, T, C]; every frame sees the last `attention_window` frames, itself included."""
 
     def __init__(self, config: CodecDecoderConfig) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class FrameTransformer(nn.Module):
         self, x: Tensor, past: Sequence[KeyValues], positions: Tensor, frames: Tensor | None
     ) -> tuple[Tensor, list[KeyValues]]:
         """`positions` [B] are the frames before the window, `frames` [B] its valid frames. Returns the next history."""
-        x = self.input_proj(x.transpose(1, 2))
+        x = self.input_proj(x)
         count = x.shape[1]
         absolute = positions[:, None] + torch.arange(count, device=x.device)
         by = rotation(absolute, inverse_frequencies(self.head_dim, self.theta, x.device), x.dtype)
@@ -80,5 +80,5 @@ class FrameTransformer(nn.Module):
         for layer, history in zip(self.layers, past, strict=True):
             x, history = layer(x, history, by, mask, frames)
             advanced.append(history)
-        y: Tensor = self.output_proj(self.norm(x)).transpose(1, 2)
+        y: Tensor = self.output_proj(self.norm(x))
         return y, advanced

@@ -1,7 +1,7 @@
 """From the frame rate to the sample rate: ConvNeXt stages and Snake-activated decoder blocks. Own weights alone.
 
 Kernel 7, dilations 1, 3, 9, a ConvNeXt widening of 4 and kernels of twice the stride are fixed by the official graph;
-its JSON names none of them.
+its JSON names none of them. Positions are rows, [B, N, channels], from the first layer to the last.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from legato.models.layers.conv import CausalConv1d, CausalConvTranspose1d, HistoryWalk
+from legato.models.layers.conv import CausalConv1d, CausalConvTranspose1d, CausalDepthwiseConv1d, HistoryWalk
 
 KERNEL = 7
 DILATIONS = (1, 3, 9)
@@ -31,11 +31,11 @@ class SnakeBeta(nn.Module):
         self.alpha = nn.Parameter(torch.zeros(channels))
         self.beta = nn.Parameter(torch.zeros(channels))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """`x` [B, channels, N] -> the same shape and dtype."""
-        rate = self.alpha.exp()[:, None]
-        gain = (self.beta.exp() + SNAKE_EPS).reciprocal()[:, None]
-        return x + gain.to(x.dtype) * (x * rate.to(x.dtype)).sin().square()
+    def forward(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """`x` [B, N, channels] -> the same shape and dtype, in `out` where that is given. Inference only."""
+        gain = (self.beta.exp() + SNAKE_EPS).reciprocal_()
+        wave = (x * self.alpha.exp()).sin_().square_()
+        return torch.addcmul(x, gain, wave, out=out)
 
 
 class ConvNeXtBlock(nn.Module):
@@ -43,18 +43,16 @@ class ConvNeXtBlock(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.dwconv = CausalConv1d(width, width, KERNEL, groups=width)
+        self.dwconv = CausalDepthwiseConv1d(width, KERNEL)
         self.norm = nn.LayerNorm(width, eps=CONVNEXT_EPS)
         self.pwconv1 = nn.Linear(width, CONVNEXT_WIDENING * width)
         self.pwconv2 = nn.Linear(CONVNEXT_WIDENING * width, width)
         self.gamma = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor, walk: HistoryWalk, lengths: Tensor | None) -> Tensor:
-        """`x` [B, width, N] -> the same shape."""
-        y = walk.run(self.dwconv, x, lengths).transpose(1, 2)
-        y = self.pwconv2(functional.gelu(self.pwconv1(self.norm(y))))
-        scaled: Tensor = self.gamma * y
-        return x + scaled.transpose(1, 2)
+        """`x` [B, N, width] -> the same shape."""
+        y = self.norm(walk.run(self.dwconv, x, lengths))
+        return torch.addcmul(x, self.gamma, self.pwconv2(functional.gelu(self.pwconv1(y))))
 
 
 class UpsampleStage(nn.ModuleList):
@@ -64,7 +62,7 @@ class UpsampleStage(nn.ModuleList):
         super().__init__([CausalConvTranspose1d(width, width, ratio, stride=ratio), ConvNeXtBlock(width)])
 
     def forward(self, x: Tensor, walk: HistoryWalk, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """`x` [B, width, N] -> [B, width, N * ratio], and the rows' lengths there."""
+        """`x` [B, N, width] -> [B, N * ratio, width], and the rows' lengths there."""
         up, block = self
         assert isinstance(up, CausalConvTranspose1d)
         x = walk.run(up, x, lengths)
@@ -82,10 +80,15 @@ class ResidualUnit(nn.Module):
         self.act2 = SnakeBeta(channels)
         self.conv2 = CausalConv1d(channels, channels, 1)
 
+    @property
+    def adds_nothing(self) -> bool:
+        """True for a unit that is the identity by its weights: its last layer is zero, bias included."""
+        return not any(bool(each.any()) for each in self.conv2.parameters())
+
     def forward(self, x: Tensor, walk: HistoryWalk, lengths: Tensor | None) -> Tensor:
-        """`x` [B, channels, N] -> the same shape."""
-        y = walk.run(self.conv1, self.act1(x), lengths)
-        return x + walk.run(self.conv2, self.act2(y), lengths)
+        """`x` [B, N, channels] -> the same shape."""
+        y = walk.run(self.conv1, x, lengths, self.act1)
+        return walk.run(self.conv2, y, lengths, self.act2).add_(x)
 
 
 class DecoderBlock(nn.Module):
@@ -102,13 +105,15 @@ class DecoderBlock(nn.Module):
         )
 
     def forward(self, x: Tensor, walk: HistoryWalk, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """`x` [B, in, N] -> [B, out, N * rate], and the rows' lengths there."""
+        """`x` [B, N, in] -> [B, N * rate, out], and the rows' lengths there."""
         activation, up, *units = self.block
+        assert isinstance(activation, SnakeBeta)
         assert isinstance(up, CausalConvTranspose1d)
-        x = walk.run(up, activation(x), lengths)
+        x = walk.run(up, x, lengths, activation)
         lengths = None if lengths is None else lengths * up.stride
         for unit in units:
-            x = unit(x, walk, lengths)
+            if isinstance(unit, ResidualUnit):
+                x = unit(x, walk, lengths)
         return x, lengths
 
 
@@ -123,11 +128,21 @@ class WaveHead(nn.ModuleList):
         super().__init__([*stages, SnakeBeta(width), CausalConv1d(width, 1, KERNEL)])
 
     def forward(self, x: Tensor, walk: HistoryWalk, lengths: Tensor | None) -> Tensor:
-        """Latents [B, latent, N] -> samples [B, N * rates] in [-1, 1]."""
+        """Latents [B, N, latent] -> samples [B, N * rates] in [-1, 1]."""
         first, *blocks, activation, last = self
         assert isinstance(first, CausalConv1d)
+        assert isinstance(activation, SnakeBeta)
         assert isinstance(last, CausalConv1d)
         x = walk.run(first, x, lengths)
         for block in blocks:
             x, lengths = block(x, walk, lengths)
-        return walk.run(last, activation(x), lengths).squeeze(1).clamp(-1.0, 1.0)
+        return walk.run(last, x, lengths, activation).squeeze(2).clamp_(-1.0, 1.0)
+
+
+def pass_idle_units(head: WaveHead) -> None:
+    """Put the identity in place of residual units that add nothing. A history from before no longer fits."""
+    for stage in head:
+        if isinstance(stage, DecoderBlock):
+            for at, unit in enumerate(stage.block):
+                if isinstance(unit, ResidualUnit) and unit.adds_nothing:
+                    stage.block[at] = nn.Identity()

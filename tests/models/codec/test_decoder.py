@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from dataclasses import replace
 
@@ -9,11 +10,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from legato.config.model import CodecDecoderConfig
 from legato.models.codec.decoder import CodecDecoder
 from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool, join_rows
+from legato.models.codec.upsample import ResidualUnit, pass_idle_units
 from tests.models.codec.tiny_codec import DECODER, EMBEDDED, tiny_decoder
 
 EXACT, FULL_SCALE_FP32 = 1e-11, 2e-5
@@ -210,14 +212,29 @@ def test_half_precision_runs_and_returns_float32() -> None:
     assert error(samples, whole(tiny_decoder(dtype=torch.float32), codes_of(DECODER, 5))) < 0.2
 
 
-def test_it_trains_in_one_window_under_autocast() -> None:
-    with torch.inference_mode(False):
-        decoder = tiny_decoder(EMBEDDED, dtype=torch.float32)
-        codes = codes_of(EMBEDDED, 6, rows=2)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            samples, _ = decoder(decoder.fresh(2), codes)
-        samples.square().mean().backward()
-    silent = [
-        name for name, parameter in decoder.named_parameters() if parameter.grad is None or not parameter.grad.any()
-    ]
-    assert silent == []
+def idle(decoder: CodecDecoder, *which: tuple[int, int]) -> CodecDecoder:
+    """A copy in which these residual units (stage, place) add nothing."""
+    copied = copy.deepcopy(decoder)
+    for stage, place in which:
+        for parameter in copied.decoder[stage].block[place].conv2.parameters():
+            parameter.zero_()
+    return copied
+
+
+def test_units_that_add_nothing_are_passed() -> None:
+    decoder = idle(tiny_decoder(), (2, 2), (2, 4))
+    codes = codes_of(DECODER, 20)
+    oracle, lengths = whole(decoder, codes), len(decoder.fresh(1).convs)
+    pass_idle_units(decoder.decoder)
+    assert [type(unit) for unit in decoder.decoder[2].block[2:]] == [nn.Identity, ResidualUnit, nn.Identity]
+    assert all(isinstance(unit, ResidualUnit) for unit in decoder.decoder[1].block[2:])
+    assert len(decoder.fresh(1).convs) == lengths - 2
+    assert torch.equal(whole(decoder, codes), oracle)
+    assert error(streamed(decoder, codes, [1] * 20), oracle) <= EXACT
+
+
+def test_a_unit_with_one_weight_is_not_passed() -> None:
+    decoder = idle(tiny_decoder(), (2, 2))
+    decoder.decoder[2].block[2].conv2.conv.bias[3] = 1e-3  # all other weights of the unit's last layer are zero
+    pass_idle_units(decoder.decoder)
+    assert isinstance(decoder.decoder[2].block[2], ResidualUnit)

@@ -43,13 +43,12 @@ def in_pieces(encoder: CodecEncoder, samples: Tensor, sizes: list[int]) -> Tenso
 
 def padded_conv(layer: CausalConv1d, x: Tensor, mode: str = "constant") -> Tensor:
     """A whole convolution as the official package computes it: all padding before the call."""
-    left = layer.history_length
-    y: Tensor = layer.conv(functional.pad(x, (left, -x.shape[-1] % layer.stride), mode=mode))
-    return y
+    padded = functional.pad(x, (layer.history_length, -x.shape[-1] % layer.stride), mode=mode)
+    return functional.conv1d(padded, layer.conv.weight, layer.conv.bias, stride=layer.stride, dilation=layer.dilation)
 
 
 def independent_latents(encoder: CodecEncoder, samples: Tensor) -> Tensor:
-    """The whole encoder up to its quantizer, written once more without windows, histories or shared layers."""
+    """The whole encoder up to its quantizer, once more without windows, histories or shared layers: [B, T, width]."""
     x = samples[:, None]
     for layer in encoder.encoder.layers:
         if isinstance(layer, CausalConv1d):
@@ -63,7 +62,7 @@ def independent_latents(encoder: CodecEncoder, samples: Tensor) -> Tensor:
             x = functional.elu(x)
     x = x.transpose(1, 2)
     x, _ = encoder.encoder_transformer(x, [KeyValues(*(x.new_zeros(1, 2, 0, 4),) * 2)] * 2, 0)
-    return padded_conv(encoder.downsample, x.transpose(1, 2), mode="replicate")
+    return padded_conv(encoder.downsample, x.transpose(1, 2), mode="replicate").transpose(1, 2)
 
 
 @pytest.mark.parametrize("length", [1, 5, 11, 12, 13, 100, 144, 150])
@@ -124,12 +123,12 @@ def test_different_lengths_in_one_batch() -> None:
 
 
 def test_the_end_is_padded_with_zeros_or_the_last_value() -> None:
-    x, lengths = torch.arange(1.0, 11).view(2, 1, 5), torch.tensor([5, 2])
+    x, lengths = torch.arange(1.0, 11).view(2, 5, 1), torch.tensor([5, 2])
     zeros, frames = complete(x, lengths, 3, replicate=False)
-    assert zeros[:, 0].tolist() == [[1, 2, 3, 4, 5, 0], [6, 7, 0, 0, 0, 0]]
+    assert zeros[..., 0].tolist() == [[1, 2, 3, 4, 5, 0], [6, 7, 0, 0, 0, 0]]
     assert frames.tolist() == [2, 1]
     last, _ = complete(x, lengths, 3, replicate=True)
-    assert last[:, 0].tolist() == [[1, 2, 3, 4, 5, 5], [6, 7, 7, 7, 7, 7]]
+    assert last[..., 0].tolist() == [[1, 2, 3, 4, 5, 5], [6, 7, 7, 7, 7, 7]]
 
 
 def test_attention_reaches_over_the_whole_reference() -> None:
@@ -138,7 +137,7 @@ def test_attention_reaches_over_the_whole_reference() -> None:
     samples = samples_of(300 * ENCODER_FRAME_SAMPLES)
     changed = samples.clone()
     changed[:, :ENCODER_FRAME_SAMPLES] *= -3.0
-    late = [independent_latents(encoder, each)[..., -1] for each in (samples, changed)]
+    late = [independent_latents(encoder, each)[:, -1] for each in (samples, changed)]
     assert (late[0] - late[1]).abs().max() > 1e-6
 
 
@@ -169,11 +168,11 @@ def test_levels_follow_each_other_and_both_quantizers_see_the_same_latent() -> N
     """Each acoustic level takes the nearest entry to what the levels before left over."""
     encoder = tiny_encoder()
     weights = encoder.quantizer.state_dict()
-    latent = torch.randn(1, ENCODER.hidden_size, 5)
+    latent = torch.randn(1, 5, ENCODER.hidden_size)
     codes = encoder.quantizer(latent)[0]
     for kind, levels, first in (("semantic", 1, 0), ("acoustic", 3, 1)):
         prefix = f"{kind}_residual_vector_quantizer."
-        left = (weights[prefix + "input_proj.weight"][..., 0] @ latent[0]).T
+        left = latent[0] @ weights[prefix + "input_proj.weight"][..., 0].T
         for level in range(levels):
             table = weights[f"{prefix}layers.{level}.codebook.table"]
             nearest = (left[:, None] - table[None]).square().sum(-1).argmin(-1)

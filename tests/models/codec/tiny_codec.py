@@ -118,7 +118,7 @@ def tiny_decoder(
             loudness = decoder(decoder.fresh(1), codes)[0].std()
             for parameter in last.parameters():
                 parameter.mul_(0.3 / loudness)
-    return decoder.to(dtype)
+    return decoder.to(dtype).requires_grad_(False)
 
 
 def tiny_encoder(config: CodecEncoderConfig = ENCODER, *, seed: int = 0) -> CodecEncoder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from pathlib import Path
 
@@ -13,10 +14,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from legato.errors import StateError
-from legato.models.layers.conv import CausalConv1d, CausalConvTranspose1d, HistoryWalk, history_shapes
+from legato.models.layers import conv as conv_module
+from legato.models.layers.conv import (
+    CausalConv1d,
+    CausalConvTranspose1d,
+    CausalDepthwiseConv1d,
+    CausalLayer,
+    HistoryWalk,
+    Kernel,
+    history_shapes,
+)
 
-Conv = CausalConv1d | CausalConvTranspose1d
-WORKED_INPUT = torch.arange(12.0).view(1, 1, 12)
+WORKED_INPUT = torch.arange(12.0).view(1, 12, 1)
 WORKED_OUTPUT = [0.0, 3, 8, 14, 20, 26, 32, 38, 44, 50, 56, 62]
 
 
@@ -27,20 +36,20 @@ def worked_layer() -> CausalConv1d:
     return layer.requires_grad_(False)
 
 
-def zeros(layer: Conv, x: Tensor) -> Tensor:
+def zeros(layer: CausalLayer, x: Tensor) -> Tensor:
     return x.new_zeros(x.shape[0], *layer.history_shape)
 
 
-def in_windows(layer: Conv, x: Tensor, sizes: list[int], *, drop: bool = False) -> Tensor:
+def in_windows(layer: CausalLayer, x: Tensor, sizes: list[int], *, drop: bool = False) -> Tensor:
     """Joined outputs; with `drop` every window starts without the past."""
     history, parts, start = zeros(layer, x), [], 0
     for size in sizes:
-        y, history = layer(x[..., start : start + size], history)
+        y, history = layer(x[:, start : start + size], history)
         history = zeros(layer, x) if drop else history
         parts.append(y)
         start += size
-    assert start == x.shape[-1]
-    return torch.cat(parts, dim=-1)
+    assert start == x.shape[1]
+    return torch.cat(parts, dim=1)
 
 
 def integers(module: nn.Module, seed: int) -> None:
@@ -78,56 +87,104 @@ def test_the_doc_page_runs() -> None:
 sizes = st.lists(st.integers(1, 6), min_size=1, max_size=8)
 
 
+def drawn(rows: int, positions: int, channels: int, seed: int) -> Tensor:
+    """Small whole numbers [rows, positions, channels]."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-9, 10, (rows, positions, channels), generator=generator).float()
+
+
 @settings(max_examples=60, deadline=None)
 @given(
-    kernel=st.integers(1, 7),
-    stride=st.integers(1, 4),
-    dilation=st.integers(1, 3),
-    groups=st.sampled_from([1, 2]),
-    steps=sizes,
-    seed=st.integers(0, 99),
+    kernel=st.integers(1, 7), stride=st.integers(1, 4), dilation=st.integers(1, 3), steps=sizes, seed=st.integers(0, 99)
 )
-def test_any_convolution_in_any_windows(
-    kernel: int, stride: int, dilation: int, groups: int, steps: list[int], seed: int
-) -> None:
-    layer = CausalConv1d(4, 6, kernel, stride=stride, dilation=dilation, groups=groups)
+def test_any_convolution_in_any_windows(kernel: int, stride: int, dilation: int, steps: list[int], seed: int) -> None:
+    """The oracle is torch's own convolution, which knows no windows."""
+    layer = CausalConv1d(4, 6, kernel, stride=stride, dilation=dilation)
     integers(layer, seed)
     windows = [step * stride for step in steps]
-    x = torch.randint(-9, 10, (2, 4, sum(windows)), generator=torch.Generator().manual_seed(seed)).float()
+    x = drawn(2, sum(windows), 4, seed)
     whole, _ = layer(x, zeros(layer, x))
     assert torch.equal(in_windows(layer, x, windows), whole)
-    padded = functional.pad(x, (layer.history_length, 0))
-    assert torch.equal(whole, layer.conv(padded)[..., : x.shape[-1] // stride])
-    assert whole.shape[-1] == x.shape[-1] // stride
+    padded = functional.pad(x.transpose(1, 2), (layer.history_length, 0))
+    oracle = functional.conv1d(padded, layer.conv.weight, layer.conv.bias, stride=stride, dilation=dilation)
+    assert torch.equal(whole, oracle.transpose(1, 2)[:, : sum(steps)])
+    assert whole.shape[1] == sum(steps)
+
+
+@settings(max_examples=30, deadline=None)
+@given(kernel=st.integers(1, 7), steps=sizes, seed=st.integers(0, 99))
+def test_any_depthwise_convolution_in_any_windows(kernel: int, steps: list[int], seed: int) -> None:
+    layer = CausalDepthwiseConv1d(4, kernel)
+    integers(layer, seed)
+    x = drawn(2, sum(steps), 4, seed)
+    whole, _ = layer(x, zeros(layer, x))
+    assert torch.equal(in_windows(layer, x, steps), whole)
+    padded = functional.pad(x.transpose(1, 2), (kernel - 1, 0))
+    oracle = functional.conv1d(padded, layer.conv.weight, layer.conv.bias, groups=4)
+    assert torch.equal(whole, oracle.transpose(1, 2))
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    kernel=st.integers(1, 9),
-    stride=st.integers(1, 4),
-    groups=st.sampled_from([1, 2]),
-    steps=sizes,
-    seed=st.integers(0, 99),
-)
-def test_any_transposed_convolution_in_any_windows(
-    kernel: int, stride: int, groups: int, steps: list[int], seed: int
-) -> None:
-    layer = CausalConvTranspose1d(4, 6, kernel, stride=stride, groups=groups)
+@given(blocks=st.integers(1, 4), stride=st.integers(1, 4), steps=sizes, seed=st.integers(0, 99))
+def test_any_transposed_convolution_in_any_windows(blocks: int, stride: int, steps: list[int], seed: int) -> None:
+    layer = CausalConvTranspose1d(4, 6, blocks * stride, stride=stride)
     integers(layer, seed)
-    x = torch.randint(-9, 10, (2, 4, sum(steps)), generator=torch.Generator().manual_seed(seed)).float()
+    x = drawn(2, sum(steps), 4, seed)
     whole, _ = layer(x, zeros(layer, x))
     assert torch.equal(in_windows(layer, x, steps), whole)
-    assert whole.shape[-1] == x.shape[-1] * stride
-    untrimmed = functional.conv_transpose1d(
-        x, layer.conv.weight, layer.conv.bias, stride=stride, groups=groups, output_padding=max(stride - kernel, 0)
-    )
-    assert torch.equal(whole, untrimmed[..., : whole.shape[-1]])
+    assert whole.shape[1] == x.shape[1] * stride
+    untrimmed = functional.conv_transpose1d(x.transpose(1, 2), layer.conv.weight, layer.conv.bias, stride=stride)
+    assert torch.equal(whole, untrimmed.transpose(1, 2)[:, : whole.shape[1]])
 
 
-@pytest.mark.parametrize("layer", [CausalConv1d(4, 4, 3, dilation=3), CausalConvTranspose1d(4, 4, 5, stride=2)])
-def test_a_dropped_history_shows(layer: Conv) -> None:
+def test_a_transposed_kernel_is_a_whole_number_of_strides() -> None:
+    with pytest.raises(ValueError, match="kernel of 5 is not a whole number of strides of 2"):
+        CausalConvTranspose1d(4, 4, 5, stride=2)
+
+
+def test_a_long_window_takes_several_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = CausalConv1d(4, 6, 3, dilation=2)
+    integers(layer, 5)
+    x = drawn(2, 50, 4, 5)
+    whole, history = layer(x, zeros(layer, x))
+    for values in (2 * 3 * 4 * 7, 1):  # 7 positions of two rows at once, then one even where it does not fit
+        monkeypatch.setattr(conv_module, "BLOCK_VALUES", values)
+        blocks, after = layer(x, zeros(layer, x))
+        assert torch.equal(blocks, whole)
+        assert torch.equal(after, history)
+
+
+def test_the_history_is_of_what_the_activation_wrote() -> None:
+    """Before a layer or inside its call: the same, in the output and in the history; the input is left alone."""
+    layer = CausalConv1d(4, 6, 3)
+    integers(layer, 6)
+    x = drawn(2, 9, 4, 6)
+    kept = x.clone()
+
+    def doubled(given: Tensor, out: Tensor) -> None:
+        torch.mul(given, 2, out=out)
+
+    inside = layer.forward(x, zeros(layer, x), before=doubled)
+    apart = layer.forward(2 * x, zeros(layer, x))
+    assert all(torch.equal(one, other) for one, other in zip(inside, apart, strict=True))
+    assert torch.equal(x, kept)
+
+
+def test_the_matrix_of_a_product_is_a_view_of_the_weight() -> None:
+    """Also after what usually happens to a module: another dtype, loaded values, a copy."""
+    kernel = Kernel(3, 4, 5, 3)
+    others = [copy.deepcopy(kernel), kernel.double(), Kernel(3, 4, 5, 3)]
+    others[2].load_state_dict({"weight": torch.randn(3, 4, 5), "bias": torch.zeros(3)})
+    for each in (kernel, *others):
+        assert each.weight.shape == (3, 4, 5)
+        assert each.by_time.flatten(1).data_ptr() == each.weight.data_ptr()
+        assert torch.equal(each.by_time, each.weight.permute(0, 2, 1))
+
+
+@pytest.mark.parametrize("layer", [CausalConv1d(4, 4, 3, dilation=3), CausalConvTranspose1d(4, 4, 6, stride=2)])
+def test_a_dropped_history_shows(layer: CausalLayer) -> None:
     integers(layer, 1)
-    x = torch.randint(1, 9, (1, 4, 12)).float()
+    x = torch.randint(1, 9, (1, 12, 4)).float()
     assert torch.equal(in_windows(layer, x, [5, 7]), in_windows(layer, x, [12]))
     assert not torch.equal(in_windows(layer, x, [5, 7], drop=True), in_windows(layer, x, [12]))
 
@@ -138,31 +195,31 @@ def test_a_dropped_history_shows(layer: Conv) -> None:
     turns=st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=2, max_size=6),
 )
 def test_rows_of_different_lengths(transposed: bool, turns: list[list[int]]) -> None:
-    layer: Conv = CausalConvTranspose1d(4, 2, 7, stride=3) if transposed else CausalConv1d(4, 2, 3, dilation=2)
+    layer: CausalLayer = CausalConvTranspose1d(4, 2, 6, stride=3) if transposed else CausalConv1d(4, 2, 3, dilation=2)
     integers(layer, 3)
     totals = [sum(turn[row] for turn in turns) for row in range(3)]
     assume(min(totals) > 0)
-    signal = torch.randint(-9, 10, (3, 4, max(totals)), generator=torch.Generator().manual_seed(7)).float()
-    rate = layer.stride if transposed else 1
+    signal = drawn(3, max(totals), 4, 7)
+    rate = 3 if transposed else 1
     history, at = zeros(layer, signal), [0, 0, 0]
     parts: list[list[Tensor]] = [[], [], []]
     for turn in turns:
-        window = torch.full((3, 4, 4), 1e6)
+        window = torch.full((3, 4, 4), 1e6)  # four positions of four channels
         for row, take in enumerate(turn):
-            window[row, :, :take] = signal[row, :, at[row] : at[row] + take]
+            window[row, :take] = signal[row, at[row] : at[row] + take]
         y, history = layer(window, history, torch.tensor(turn))
         for row, take in enumerate(turn):
-            parts[row].append(y[row, :, : take * rate])
+            parts[row].append(y[row, : take * rate])
             at[row] += take
     for row, total in enumerate(totals):
-        alone = signal[row : row + 1, :, :total]
-        assert torch.equal(torch.cat(parts[row], dim=-1), layer(alone, zeros(layer, alone))[0][0])
+        alone = signal[row : row + 1, :total]
+        assert torch.equal(torch.cat(parts[row]), layer(alone, zeros(layer, alone))[0][0])
 
 
 def test_a_window_inside_a_stride_is_refused() -> None:
     layer = CausalConv1d(1, 1, 4, stride=2)
     with pytest.raises(StateError, match="5 positions is not a multiple of the stride 2"):
-        layer(torch.zeros(1, 1, 5), torch.zeros(1, 1, 2))
+        layer(torch.zeros(1, 5, 1), torch.zeros(1, 2, 1))
 
 
 @pytest.mark.parametrize(
@@ -174,21 +231,22 @@ def test_a_window_inside_a_stride_is_refused() -> None:
         (CausalConv1d(1, 1, 2, stride=4), 0),
         (CausalConvTranspose1d(1, 1, 2, stride=2), 0),
         (CausalConvTranspose1d(1, 1, 16, stride=8), 1),
-        (CausalConvTranspose1d(1, 1, 17, stride=8), 2),
+        (CausalConvTranspose1d(1, 1, 24, stride=8), 2),
+        (CausalDepthwiseConv1d(3, 7), 6),
     ],
 )
-def test_history_length_follows_from_the_layer(layer: Conv, length: int) -> None:
+def test_history_length_follows_from_the_layer(layer: CausalLayer, length: int) -> None:
     assert layer.history_length == length
 
 
 def test_a_walk_serves_a_stack_in_order_and_counts() -> None:
     stack = nn.ModuleList([CausalConv1d(1, 2, 3), CausalConv1d(2, 2, 1), CausalConvTranspose1d(2, 1, 4, stride=2)])
     shapes = history_shapes(stack)
-    assert shapes == ((1, 2), (2, 1))
+    assert shapes == ((2, 1), (1, 2))
     walk = HistoryWalk([torch.zeros(1, *shape) for shape in shapes])
-    x = torch.ones(1, 1, 5)
+    x = torch.ones(1, 5, 1)
     for layer in stack:
-        assert isinstance(layer, CausalConv1d | CausalConvTranspose1d)
+        assert isinstance(layer, CausalLayer)
         x = walk.run(layer, x)
     assert [tuple(each.shape[1:]) for each in walk.done()] == list(shapes)
     with pytest.raises(StateError, match="2 histories for 0"):
