@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from legato.bench.jsonl import read_lines
 from legato.bench.records import RequestRecord
 from legato.bench.report import KINDS
+from legato.bench.summary import summaries
 from legato.cli.bench import SUBCOMMANDS, bench
 from legato.cli.bench_latency import latency, words
 from legato.cli.main import EXIT_OK, main
@@ -83,6 +85,24 @@ def test_the_page_of_the_docs_explains_every_field_and_command() -> None:
     for name in field_names(RequestRecord):
         assert name in told, name
     assert all(f"legato bench {name}" in page for name in SUBCOMMANDS)
+
+
+def test_the_example_is_read_and_the_figures_beside_it_are_its_own() -> None:
+    """Every row of the table in the docs is a case of the records in `docs/bench`, rounded."""
+    docs = Path(__file__).parents[2] / "docs"
+    files = [docs / "bench" / name for name in ("embedded-latency.jsonl", "embedded-load.jsonl")]
+    cases = summaries(record for file in files for record in requests(file))
+    rows = [
+        f"| {each.case.asked.transport}, {'cold' if each.case.asked.cold else 'warm'}, "
+        f"{each.case.asked.concurrency} at once, packets {','.join(map(str, each.case.asked.packet_frames))} "
+        f"| {each.first_packet_ms.p50:.0f} | {each.first_sound_ms.p50:.0f} | {each.first_audible_ms.p50:.0f} "
+        f"| {each.real_time_factor.p50:.2f} | {each.audio_s_per_s:.1f} |"
+        for each in cases
+    ]
+    told = (docs / "bench.md").read_text(encoding="utf-8").splitlines()
+    assert len(rows) == 7
+    assert [row for row in rows if row not in told] == []
+    assert "machine" in json.loads(files[0].read_text(encoding="utf-8").splitlines()[0])
 
 
 def field_names(record: type) -> set[str]:
