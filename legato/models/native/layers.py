@@ -22,7 +22,10 @@ _ALIGNED = 64
 
 
 class NativeLinear(nn.Module):
-    """8-bit weights times inputs rounded to 8 bits, each row with its own scale; as `Int8Linear`."""
+    """8-bit weights times inputs rounded to 8 bits, each row with its own scale; as `Int8Linear`.
+
+    `described` is the map for `layers.c`, good while this module lives.
+    """
 
     def __init__(self, store: Int8Store, library: Library) -> None:
         super().__init__()
@@ -31,6 +34,8 @@ class NativeLinear(nn.Module):
         self.sums: Tensor
         self.register_buffer("sums", store.values.sum(1, dtype=torch.int32), persistent=False)
         self.library = library
+        addresses = (self.values.data_ptr(), self.scales.data_ptr(), self.sums.data_ptr())
+        self.described = Map(*addresses, self.out_features, self.in_features)
 
     def forward(self, x: Tensor) -> Tensor:
         """`x` [..., K] -> [..., N] in the dtype of `x`."""
@@ -40,14 +45,9 @@ class NativeLinear(nn.Module):
         scales = torch.empty(rows.shape[0])
         addresses = [c_void_p(each.data_ptr()) for each in (rows, y, rounded, scales)]
         threads = ctypes.c_int64(torch.get_num_threads())
-        self.library.map(byref(self.described()), ctypes.c_int64(rows.shape[0]), threads, *addresses)
+        self.library.map(byref(self.described), ctypes.c_int64(rows.shape[0]), threads, *addresses)
         y = y.view(*x.shape[:-1], self.out_features)
         return (y if self.bias is None else y + self.bias).to(x.dtype)
-
-    def described(self) -> Map:
-        """For `layers.c`; good while this module lives."""
-        addresses = (self.values.data_ptr(), self.scales.data_ptr(), self.sums.data_ptr())
-        return Map(*addresses, self.out_features, self.in_features)
 
 
 class NativeLayers(Layers):
@@ -133,7 +133,7 @@ def _parts(layer: nn.Module) -> tuple[JoinedAttention, JoinedSwiGLU]:
 
 def _map(module: nn.Module) -> Map:
     assert isinstance(module, NativeLinear)
-    return module.described()
+    return module.described
 
 
 def _padded(k: int) -> int:
