@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
+from legato.bench.asides import AsideRecord, aside_table
 from legato.bench.batch_tables import batch_tables, price
 from legato.bench.facts import Machine, ModelFacts
 from legato.bench.grid import Grid
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 REPORT_SCHEMA = "legato-bench-report-1"
 KINDS: Mapping[str, type[DataclassInstance]] = {
     "request": RequestRecord,
+    "aside": AsideRecord,
     "batch": BatchRecord,
     "ceilings": CeilingsRecord,
     "step": StepRecord,
@@ -43,6 +45,9 @@ def request_chapter(records: Records) -> Iterator[Grid | Plot]:
     if requests:
         yield from request_plots(requests)
         yield from request_tables(requests)
+    asides = [record for record in records if isinstance(record, AsideRecord)]
+    if asides:
+        yield aside_table(asides)
 
 
 def batch_chapter(records: Records) -> Iterator[Grid | Plot]:
@@ -72,6 +77,7 @@ def to_json(records: Records) -> str:
         "schema": REPORT_SCHEMA,
         "facts": dict(facts_of(records)),
         "cases": [asdict(each) for each in summaries(each for each in records if isinstance(each, RequestRecord))],
+        "asides": [asdict(record) for record in records if isinstance(record, AsideRecord)],
         "batches": [asdict(record) for record in batches],
         "price_of_determinism": {str(streams): times for streams, times in price(batches).items()},
     }

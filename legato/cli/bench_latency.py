@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ from legato.cli.terminal import note
 from legato.errors import GenerationError, InputError
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from legato.bench.records import RequestRecord
 
 EPILOG = """\b
@@ -69,6 +72,7 @@ def latency(
     processes: int,
 ) -> None:
     """Ask one request after the other of MODEL and say where the time until the first sound went."""
+    from legato.bench.asides import measure_asides
     from legato.bench.latency import Repetitions, measure_latency
 
     names = transports or TRANSPORTS
@@ -76,15 +80,16 @@ def latency(
         raise InputError(
             "HTTP takes the whole text: with --text-rate give --transport in-process or websocket", field="text-rate"
         )
+    records: list[DataclassInstance] = []
     if processes > 1:
-        records = list(repeated(context, processes))
+        records += repeated(context, processes)
     else:
-        records = []
         with subject(options, slots=1, settled=True) as measured, ways(measured, names) as asked:
             workload = options.workload(measured.facts.kind)
             for record in measure_latency(measured, asked, workload, Repetitions(requests, warm_up)):
                 note(told(record))
                 records.append(record)
+            records += measure_asides(measured, workload, requests, time.monotonic)
     outputs.deliver(records, f"legato bench latency: {options.model}")
 
 
@@ -96,10 +101,10 @@ def told(record: RequestRecord) -> str:
     return head + "".join(sounds or [f" {record.error_code}"])
 
 
-def repeated(context: click.Context, processes: int) -> Iterator[RequestRecord]:
+def repeated(context: click.Context, processes: int) -> Iterator[DataclassInstance]:
     """The same command in processes of its own, one after the other; yields the records of all."""
     from legato.bench.jsonl import read_lines
-    from legato.bench.records import RequestRecord
+    from legato.bench.report import KINDS
 
     for run in range(processes):
         with tempfile.TemporaryDirectory() as folder:
@@ -110,9 +115,7 @@ def repeated(context: click.Context, processes: int) -> Iterator[RequestRecord]:
             done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
             if done.returncode:
                 raise GenerationError(f"process {run + 1} ended with exit code {done.returncode}; its lines are above")
-            for record in read_lines(file, {"request": RequestRecord}):
-                assert isinstance(record, RequestRecord)
-                yield record
+            yield from read_lines(file, KINDS)
 
 
 def words(context: click.Context, changed: dict[str, object]) -> list[str]:

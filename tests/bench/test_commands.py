@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
+from legato.bench.asides import AsideRecord
 from legato.bench.jsonl import read_lines
 from legato.bench.records import RequestRecord
 from legato.bench.report import KINDS
@@ -19,6 +20,13 @@ from legato.cli.main import EXIT_OK, main
 from tests.conftest import TinyCheckpoint
 
 SHORT = ["--max-frames", "4", "--packet-frames", "1,2", "--positions", "256", "--threads", "1", "--text", "Hello."]
+
+
+def asides(file: Path) -> dict[str, tuple[str, int]]:
+    """What was done by itself: inside which stage, and how often."""
+    found = [record for record in read_lines(file, KINDS) if isinstance(record, AsideRecord)]
+    assert all(min(record.times_ms) > 0 for record in found)
+    return {record.what.partition(",")[0]: (record.inside, len(record.times_ms)) for record in found}
 
 
 def requests(file: Path) -> list[RequestRecord]:
@@ -36,7 +44,9 @@ def test_latency_from_end_to_end(
     assert [record.asked.transport for record in records] == ["in-process", "in-process", "http", "websocket"]
     assert [record.asked.cold for record in records] == [True, False, False, False]
     assert all(record.asked.packet_frames == (1, 2) and record.settled for record in records)
+    assert asides(file) == {"text front end": ("input wait", 1)}
     told = capsys.readouterr().out
+    assert "What lies inside a stage, done by itself" in told
     assert "unaccounted" in told
     assert "published elsewhere, not measured" in told
     assert "<svg" in page.read_text()
@@ -50,6 +60,7 @@ def test_a_model_that_clones_has_its_reference_inside_where_it_is_encoded_inside
     assert main([*line, "--records", str(file)]) == EXIT_OK
     told = [(record.asked.transport, record.asked.inside.reference_encoding) for record in requests(file)]
     assert told == [("in-process", True), ("http", True), ("websocket", False)]
+    assert asides(file) == {"text front end": ("input wait", 1), "reference encoding": ("request", 1)}
 
 
 def test_load_from_end_to_end(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
@@ -82,7 +93,7 @@ def test_every_command_teaches_by_example() -> None:
 def test_the_page_of_the_docs_explains_every_field_and_command() -> None:
     page = (Path(__file__).parents[2] / "docs" / "bench.md").read_text(encoding="utf-8")
     told = set(re.findall(r"`([a-z_A-Z0-9.]+)`", page))
-    for name in field_names(RequestRecord):
+    for name in field_names(RequestRecord) | field_names(AsideRecord):
         assert name in told, name
     assert all(f"legato bench {name}" in page for name in SUBCOMMANDS)
 
