@@ -1,28 +1,23 @@
 """The same request alone and in company: tiny real models, random strangers, pauses and cancels.
 
 In deterministic mode (one row a call) codes and samples are equal to the bit. With whole batches a call the codes of
-these examples are equal and the samples agree within rounding. The controls break what the claims protect.
+these examples are equal and the samples agree within rounding. `test_controls.py` breaks what the claims protect.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legato.engine.leases import KVLease
 from legato.engine.sequence import Sequence as TalkerSequence
-from legato.errors import StateError
-from legato.flow import Frame, Sampling, SequenceId, StreamId, TextLayout
-from legato.models.talker.state import KVRows
+from legato.flow import Frame, Sampling, StreamId, TextLayout
 from tests.engine.harness import GREEDY, SHORT, WARM, Harness, Heard
 
 TEXTS = ("a", "two words", "a somewhat longer sentence of text", "First one. Second one.")
@@ -158,144 +153,3 @@ def test_another_seed_or_segment_number_draws_other_codes() -> None:
     assert first != other
     greedy, _ = solo(Ask(TEXTS[2], 7, GREEDY), 1)
     assert greedy == solo(Ask(TEXTS[2], 8, GREEDY), 1)[0]
-
-
-# --- controls: each breaks one thing, and the comparison above must notice -------------------------------------------
-
-
-def differs_from_solo(harness: Harness, asks: list[Ask]) -> bool:
-    """Run all and tell whether any differs from its solo run, in codes or audibly; an error counts, too."""
-    heard = [ask.submit(harness)[1] for ask in asks]
-    try:
-        harness.run()
-    except (AssertionError, StateError):
-        return True
-    wanted = [solo(ask, 64) for ask in asks]
-    return any(
-        bool(each.errors)
-        or tuple(harness.codes(ask.seed)) != codes
-        or float(np.abs(each.samples - samples).max()) > 1e-3
-        for ask, each, (codes, samples) in zip(asks, heard, wanted, strict=True)
-    )
-
-
-PAIR = [Ask(TEXTS[2], 500), Ask(TEXTS[1], 501)]
-
-
-def test_the_comparison_passes_when_nothing_is_broken() -> None:
-    assert not differs_from_solo(Harness(segments=SHORT), PAIR)
-
-
-def test_control_a_row_swap_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = Harness(segments=SHORT)
-    right = harness.kv.rows
-    swaps = iter([False] * 3 + [True] + [False] * 1000)
-
-    def swapped(leases: list[KVLease]) -> KVRows:
-        return right(leases[::-1] if next(swaps) else leases)
-
-    monkeypatch.setattr(harness.kv, "rows", swapped)
-    assert differs_from_solo(harness, PAIR)
-
-
-def test_control_one_cache_handed_to_two_requests_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = Harness(segments=SHORT)
-    monkeypatch.setattr(harness.kv, "rows", lambda leases: KVRows.of([0] * len(leases)))
-    assert differs_from_solo(harness, PAIR)
-
-
-@pytest.mark.parametrize("model", ["talker", "codec"])
-def test_control_a_wrong_length_is_caught(monkeypatch: pytest.MonkeyPatch, model: str) -> None:
-    """The rows of a batch that are shorter than the longest, taken for as long."""
-    harness = Harness(segments=SHORT)
-    part = harness.runner._talker if model == "talker" else harness.stage._decoder
-    forward: Callable[..., object] = part.forward
-    argument = "lengths" if model == "talker" else "frames"
-    place = list(inspect.signature(forward).parameters).index(argument)
-
-    def all_as_long(*given: object, **named: object) -> object:
-        return forward(*(each for at, each in enumerate(given) if at != place), **named)
-
-    texts = ("ab", "a few words")
-    pair = [Ask(text, 500 + n, packets=(1 + n,), layout=TextLayout.WHOLE) for n, text in enumerate(texts)]
-    assert not differs_from_solo(Harness(segments=SHORT), pair)
-    monkeypatch.setattr(part, "forward", all_as_long)
-    assert differs_from_solo(harness, pair)
-
-
-def test_control_a_stale_lease_is_caught() -> None:
-    """A sequence that goes on after its slot was given back, and perhaps to somebody else."""
-    harness = Harness(segments=SHORT)
-    PAIR[0].submit(harness)
-    for _ in range(3):
-        harness.turn()
-    harness.kv.release(harness.streams[0].sequences[0].seat.lease)
-    with pytest.raises(StateError, match="stale lease"):
-        harness.turn()
-    harness = Harness(segments=SHORT)
-    PAIR[0].submit(harness)
-    for _ in range(3):
-        harness.turn()
-    harness.codec.release(harness.streams[0].leases[0])
-    with pytest.raises(StateError, match="stale lease"):
-        harness.run()
-
-
-def test_control_a_slot_that_was_not_given_back_is_noticed_as_soon_as_nobody_speaks() -> None:
-    for kind in ("talker", "codec"):
-        harness = Harness(segments=SHORT)
-        if kind == "talker":
-            harness.kv.acquire(SequenceId(99))
-        else:
-            harness.codec.acquire(StreamId(99), [])
-        PAIR[1].submit(harness)
-        with pytest.raises(StateError, match="not given back"):
-            harness.run()
-
-
-def test_control_a_wrong_position_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = Harness(segments=SHORT)
-    right = harness.runner.step
-
-    def late(sequences: list[object]) -> None:
-        for sequence in sequences:
-            if sequence.frames == 2:  # type: ignore[attr-defined]
-                sequence.seat.positions += 1  # type: ignore[attr-defined]
-        right(sequences)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(harness.runner, "step", late)
-    assert differs_from_solo(harness, PAIR)
-
-
-def test_control_a_codec_history_of_another_stream_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    harness = Harness(segments=SHORT)
-    right = harness.codec.gather
-    monkeypatch.setattr(harness.codec, "gather", lambda leases: right(leases[::-1]))
-    heard = [ask.submit(harness)[1] for ask in PAIR]
-    harness.run()
-    expected = [solo(ask, 64)[1] for ask in PAIR]
-    assert any(np.abs(each.samples - want).max() > 1e-3 for each, want in zip(heard, expected, strict=True))
-
-
-def test_control_poison_in_a_leased_slot_fails_its_request() -> None:
-    harness = Harness(segments=SHORT)
-    _, heard = PAIR[0].submit(harness)
-    for _ in range(3):
-        harness.turn()
-    with torch.inference_mode():
-        harness.kv.cache.values[:, harness.streams[0].sequences[0].seat.lease.slot] = float("nan")
-    harness.run()
-    assert heard.errors
-    harness.assert_balanced()
-
-
-def test_control_a_cancel_that_only_stops_sending_is_caught_by_the_counter() -> None:
-    harness = Harness(segments=SHORT)
-    _, heard = PAIR[0].submit(harness)
-    for _ in range(3):
-        harness.turn()
-    harness.streams[0].sink = lambda _event: None  # the client is gone, and nobody told the loop
-    drawn = harness.runner.frames_drawn
-    harness.run()
-    assert harness.runner.frames_drawn > drawn
-    assert not heard.packets[-1].last
