@@ -139,7 +139,9 @@ def test_the_first_sound_is_measured_and_reported(visit: Visit, reader: Running)
     speak(watched.page, SHORT)
     state(watched.page, "over")
     (start,) = messages(watched.sockets[0], "audio.start")
-    record = reader.client().request(str(start["request_id"]))
+    client, request_id = reader.client(), str(start["request_id"])
+    wait_for(lambda: "first_audible_ms" in str(client.request(request_id)["playout"]))
+    record = client.request(request_id)
     playout = record["playout"]
     assert isinstance(playout, dict)
     assert 0 < playout["first_bytes_ms"] <= playout["first_sound_ms"] <= playout["first_audible_ms"] < 60_000

@@ -79,6 +79,24 @@ def test_a_file_is_kept_as_a_voice_and_forgotten(visit: Visit, cloner: Running, 
     assert cloner.state.voices.kept() == []
 
 
+def test_refused_settings_are_told_and_nothing_is_spoken_with_others(visit: Visit, cloner: Running) -> None:
+    """A voice that somebody else deletes meanwhile; the model's other voices are not taken instead."""
+    samples = 0.3 * np.sin(np.arange(36_000) / 20).astype(np.float32)
+    cloner.state.voices.keep("Gone", samples, 24_000, "")
+    watched = visit(cloner)
+    expect(watched.page.locator("[data-voice]")).to_have_value("voice:Gone")
+    cloner.state.voices.delete("Gone")
+    watched.page.locator(".settings summary").click()
+    watched.page.locator("[name=seed]").fill("7")
+    speak(watched.page, "Hello.")
+    state(watched.page, "failed")
+    expect(watched.page.locator("[data-part=fault]")).to_contain_text("no voice 'Gone'")
+    watched.page.wait_for_timeout(500)
+    (socket,) = watched.sockets
+    assert len(messages(socket, "input.cancel")) == len(messages(socket, "input.cancelled")) == 1
+    assert not sounding(tapped(watched.page).samples).size
+
+
 def test_what_is_no_sound_is_refused_in_words(visit: Visit, cloner: Running, tmp_path: Path) -> None:
     watched = visit(cloner)
     panel = watched.page.locator("[data-cloning]")

@@ -38,12 +38,18 @@ export class Card {
   }
 
   listen() {
-    this.find("speak").addEventListener("click", () => this.speak());
-    this.find("over").addEventListener("click", () => this.speakOver());
-    this.find("stop").addEventListener("click", () => this.session.stop());
-    this.find("remove").addEventListener("click", () => this.remove());
+    this.press("speak", () => this.speak());
+    this.press("over", () => this.speakOver());
+    this.press("stop", () => this.session.stop());
+    this.press("remove", () => this.remove());
     this.find("text").addEventListener("input", () => this.wake());
     this.root.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  // A button that has nothing to do keeps the focus, so it is not `disabled`; it only does nothing.
+  press(name, action) {
+    const button = this.find(name);
+    button.addEventListener("click", () => button.getAttribute("aria-disabled") === "true" || action());
   }
 
   key(event) {

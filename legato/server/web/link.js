@@ -22,7 +22,7 @@ export class Link {
       this.socket.onopen = resolve;
       this.socket.onclose = (event) => {
         reject(new Error(event.reason || "closed"));
-        this.handler.closed(event.code, event.reason);
+        this.handler.closed(this, event.reason);
       };
     });
     this.opened.catch(() => {}); // whoever waits for it is told; nobody may be waiting

@@ -150,7 +150,7 @@ export class Session {
 
   started(number, message) {
     const utterance = this.numbered(number);
-    if (!utterance) return;
+    if (!utterance?.pending) return;
     utterance.state = "speaking";
     utterance.rateHz = message.sample_rate;
     utterance.requestId = message.request_id;
@@ -199,12 +199,18 @@ export class Session {
     }
     // Settings or a text were refused: what was to be spoken with them must not be spoken with others.
     this.configured = false;
-    for (const utterance of this.pending.filter(({ state }) => state === "asked")) this.fail(utterance, "server", error);
+    const asked = this.pending.filter(({ state }) => state === "asked");
+    for (const utterance of asked) this.fail(utterance, "server", error);
+    if (asked.length && !this.pending.length) {
+      this.link.mute();
+      this.link.cancel(null, 0);
+    }
     this.fault = error.message;
     this.changed();
   }
 
-  closed(_code, reason) {
+  closed(link, reason) {
+    if (link !== this.link) return;
     for (const utterance of this.pending) {
       if (utterance.number !== null && utterance.state !== "made") this.fail(utterance, "lost", new Error(reason));
     }
