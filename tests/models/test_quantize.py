@@ -17,7 +17,7 @@ from legato.models.code_predictor.predict import predict_frame, predict_frame_wh
 from legato.models.layers.quantized import Int4Linear, Int8Linear, Kernels
 from legato.models.load import LoadedModel, load_model
 from legato.models.native.layers import NativeLayers, NativeLinear
-from legato.models.native.library import Library, Missing, library
+from legato.models.native.library import Missing, library
 from legato.models.quantize import choose, exact_copy
 from legato.models.quantized_checkpoint import write_quantized
 from legato.models.sampling import Drawn, SamplingRows
@@ -266,18 +266,3 @@ def test_the_text_embedding_stays_as_it_is_stored(tiny_checkpoint: TinyCheckpoin
     with safe_open(str(folder / "model.safetensors"), framework="pt") as reader:
         assert torch.equal(table, reader.get_tensor("talker.model.text_embedding.weight"))
     assert model.talker.embed_text(torch.tensor([[3]])).dtype == torch.float32
-
-
-@pytest.mark.skipif(isinstance(library(), Missing), reason="nothing compiled here")
-def test_what_is_compiled_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(library(), Library)
-    library.cache_clear()
-    monkeypatch.setenv("LEGATO_NATIVE", "0")
-    off = library()
-    library.cache_clear()
-    assert off == Missing("LEGATO_NATIVE is 0")
-    monkeypatch.delenv("LEGATO_NATIVE")
-    monkeypatch.setenv("PATH", "")
-    without = library()
-    library.cache_clear()
-    assert without == Missing("no C compiler (cc)")
