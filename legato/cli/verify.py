@@ -29,6 +29,7 @@ EPILOG = """\b
 Examples:
   legato verify                           the voice in this package
   legato verify ./checkpoint --quick
+  legato verify ./checkpoint --group "codec decoder"
   legato verify 0.6B-Base --dtype bfloat16 --html report.html --json report.json
 
 Each claim compares one computation in pieces, in company or from a kept state with the same done whole and alone.
@@ -42,6 +43,7 @@ Exit code 0 if all claims hold and all controls are caught, 1 if not, 2 if it co
 @click.argument("named", metavar="[MODEL]", required=False)
 @model_option
 @click.option("--quick", is_flag=True, help="Shorter texts, fewer splits: under a minute for the embedded voice.")
+@click.option("--group", "groups", multiple=True, metavar="NAME", help="This group of checks alone; repeatable.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write all lines as JSON.")
 @click.option("--html", "html_path", type=click.Path(path_type=Path, dir_okay=False), help="Write a page to read.")
 @click.option("--all", "every_line", is_flag=True, help="Show every line, not only the worst of those alike.")
@@ -54,6 +56,7 @@ def verify(
     named: str | None,
     model: str,
     quick: bool,
+    groups: tuple[str, ...],
     json_path: Path | None,
     html_path: Path | None,
     every_line: bool,
@@ -67,19 +70,25 @@ def verify(
     """Check MODEL: windows, caches, batches, cancels, reused slots, text in pieces and cloned voices change nothing."""
     from legato.verify.page import to_html
     from legato.verify.report import to_json
-    from legato.verify.run import verify_model
+    from legato.verify.run import check_groups, verify_model
     from legato.verify.subject import FULL, QUICK
 
     for path in (json_path, html_path):
         if path is not None and not path.absolute().parent.is_dir():
             raise InputError(f"there is no folder {str(path.absolute().parent)!r}", field="output")
+    check_groups(groups)
     check_device(device)
     set_threads(threads)
     loaded = load_weights(named or model, device, dtype, codec_dtype, quant)
     shown = ProgressLine()
     try:
         report = verify_model(
-            loaded, name=named or model, depth=QUICK if quick else FULL, seed=seed, progress=shown.show
+            loaded,
+            name=named or model,
+            depth=QUICK if quick else FULL,
+            seed=seed,
+            progress=shown.show,
+            groups=groups,
         )
     finally:
         shown.clear()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from legato import __version__
+from legato.errors import InputError
 from legato.models.load import LoadedModel
 from legato.verify import cancel, codec, codec_layers, company, convolution, predictor, reuse, streamed, talker, voices
 from legato.verify.compare import failure
@@ -61,6 +62,13 @@ class Report:
         return self.tally.passed
 
 
+def check_groups(groups: Sequence[str]) -> None:
+    """Refuse a group that does not exist, before anything is loaded."""
+    for group in groups:
+        if group not in GROUPS:
+            raise InputError(f"there is no group {group!r}; there are: {', '.join(GROUPS)}", field="group")
+
+
 def verify_model(
     model: LoadedModel,
     *,
@@ -71,6 +79,7 @@ def verify_model(
     groups: Sequence[str] = (),
 ) -> Report:
     """Run the checks on `model`, which is called `name` in the report; all groups where none is chosen."""
+    check_groups(groups)
     chosen = groups or tuple(GROUPS)
     subject = Subject.of(model, depth, seed)
     lines: list[CheckLine] = []
@@ -80,7 +89,7 @@ def verify_model(
             for line in run_group(group, GROUPS[group], subject):
                 lines.append(line)
                 progress(Progress(group, number, len(chosen), len(lines)))
-    return Report(facts_of(subject, name), tuple(lines))
+    return Report(facts_of(subject, name, chosen), tuple(lines))
 
 
 def run_group(group: str, check: Check, subject: Subject) -> Iterator[CheckLine]:
@@ -93,7 +102,7 @@ def run_group(group: str, check: Check, subject: Subject) -> Iterator[CheckLine]
         yield CheckLine(group, "the checks of this group run to their end", "", where, broken, NO_FAILURE)
 
 
-def facts_of(subject: Subject, name: str) -> tuple[tuple[str, str], ...]:
+def facts_of(subject: Subject, name: str, groups: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """What a reader needs to repeat the run. No time and no date: this is no place for speed."""
     config = subject.model.config
     return (
@@ -103,6 +112,7 @@ def facts_of(subject: Subject, name: str) -> tuple[tuple[str, str], ...]:
         ("talker and code predictor", subject.language_format),
         ("codec", dtype_name(subject.codec_dtype)),
         ("depth", subject.depth.name),
+        ("groups", "all" if len(groups) == len(GROUPS) else ", ".join(groups)),
         ("seed", str(subject.seed)),
         ("threads", str(torch.get_num_threads())),
         ("torch", torch.__version__),

@@ -12,6 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from legato.errors import InputError
 from legato.verify.compare import Comparison, FirstDifference, failure
 from legato.verify.lines import CheckLine, Kind, Verdict, Where
 from legato.verify.page import to_html
@@ -184,3 +185,14 @@ def test_every_group_of_the_issue_is_there() -> None:
         "cloned voice",
     ]
     assert FULL.decode_frames > 300
+
+
+def test_a_group_can_be_checked_alone_and_the_report_says_so() -> None:
+    report = verify_model(toy_model(), name="toy", depth=DEPTH, groups=("worked convolution example",))
+    assert {line.group for line in report.lines} == {"worked convolution example"}
+    assert dict(report.facts)["groups"] == "worked convolution example"
+
+
+def test_a_group_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(InputError, match="codec decoder"):
+        verify_model(toy_model(), name="toy", depth=DEPTH, groups=("codec",))
