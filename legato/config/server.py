@@ -45,8 +45,8 @@ class ServerConfig:
     `remote_references`: fetch `ref_audio` URLs of other machines (never of private addresses).
     `body_bytes`, `text_characters`, `reference_bytes`: the largest request, text and recording; more is 413 or 422.
     `request_s`: a request that takes longer is stopped. `stall_s`: so is one whose client takes nothing for so long.
-    `idle_s`: a socket on which nothing is said or spoken for so long is closed. `ping_s`: how often a WebSocket's client
-    is asked whether it is still there, and how long it may take to answer; one that vanished without a word is gone then.
+    `idle_s`: a socket on which nothing is said or spoken for so long is closed. `ping_s`: how often a WebSocket's
+    client is asked whether it is still there, and how long it may take to answer; one that vanished is gone then.
     `ahead_frames`: how far a stream may run ahead of what its client took; a full queue holds generation back.
     `records`: finished requests that `/v1/requests/{id}` still knows. `voices`: uploaded voices that are kept at most.
     `wyoming_port`: where Wyoming is spoken over TCP, without a key; 0 any free port, -1 not at all.
