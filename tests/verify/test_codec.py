@@ -10,7 +10,7 @@ from torch import Tensor
 
 from legato.models.codec.decoder import CodecDecoder
 from legato.models.codec.state import CodecHistory
-from legato.models.codec.upsample import ResidualUnit, pass_idle_units
+from legato.models.codec.upsample import DecoderBlock, ResidualUnit, pass_idle_units
 from legato.verify import codec, codec_layers, convolution
 from legato.verify.lines import CheckLine, Kind, Verdict, tally
 from legato.verify.partitions import ALL, partitions
@@ -108,7 +108,9 @@ def test_every_layer_is_checked_and_every_history_has_its_control() -> None:
 
 def test_a_unit_that_is_passed_has_no_history_to_drop() -> None:
     decoder = tiny_decoder()
-    unit = decoder.decoder[1].block[3]
+    block = decoder.decoder[1]
+    assert isinstance(block, DecoderBlock)
+    unit = block.block[3]
     assert isinstance(unit, ResidualUnit)
     for parameter in unit.conv2.parameters():
         parameter.data.zero_()
