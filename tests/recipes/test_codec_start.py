@@ -19,14 +19,16 @@ LARGEST_MEAN_ERROR = 0.05
 
 @pytest.fixture
 def recipe(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, Any]:
+    """The files codec_net, codec_start and codec_tables."""
     monkeypatch.syspath_prepend(str(RECIPE))
-    return tuple(importlib.import_module(name) for name in ("codec_net", "codec_start", "codec_tables"))
+    net, start, tables = (importlib.import_module(f"codec_{name}") for name in ("net", "start", "tables"))
+    return net, start, tables
 
 
 @torch.no_grad()
 def front(net: Net, codes: Tensor) -> Tensor:
     """What the first convolution at 100 Hz is given, [8 T, 256]."""
-    x = net.pre_conv(net.quantizer(codes[None]))
+    x: Tensor = net.pre_conv(net.quantizer(codes[None]))
     x = net.pre_transformer(x.transpose(1, 2)).transpose(1, 2)
     for upsample, convnext in net.upsample:
         x = convnext(upsample(x))
