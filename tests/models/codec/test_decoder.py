@@ -212,11 +212,18 @@ def test_half_precision_runs_and_returns_float32() -> None:
     assert error(samples, whole(tiny_decoder(dtype=torch.float32), codes_of(DECODER, 5))) < 0.2
 
 
+def unit_of(decoder: CodecDecoder, stage: int, place: int) -> nn.Module:
+    """What stands at a residual unit's place in the checkpoint's names."""
+    return decoder.get_submodule(f"decoder.{stage}.block.{place}")
+
+
 def idle(decoder: CodecDecoder, *which: tuple[int, int]) -> CodecDecoder:
     """A copy in which these residual units (stage, place) add nothing."""
     copied = copy.deepcopy(decoder)
     for stage, place in which:
-        for parameter in copied.decoder[stage].block[place].conv2.parameters():
+        unit = unit_of(copied, stage, place)
+        assert isinstance(unit, ResidualUnit)
+        for parameter in unit.conv2.parameters():
             parameter.zero_()
     return copied
 
@@ -224,17 +231,18 @@ def idle(decoder: CodecDecoder, *which: tuple[int, int]) -> CodecDecoder:
 def test_units_that_add_nothing_are_passed() -> None:
     decoder = idle(tiny_decoder(), (2, 2), (2, 4))
     codes = codes_of(DECODER, 20)
-    oracle, lengths = whole(decoder, codes), len(decoder.fresh(1).convs)
+    oracle, histories = whole(decoder, codes), len(decoder.fresh(1).convs)
     pass_idle_units(decoder.decoder)
-    assert [type(unit) for unit in decoder.decoder[2].block[2:]] == [nn.Identity, ResidualUnit, nn.Identity]
-    assert all(isinstance(unit, ResidualUnit) for unit in decoder.decoder[1].block[2:])
-    assert len(decoder.fresh(1).convs) == lengths - 2
+    passed = {(2, 2), (2, 4)}
+    for place in ((stage, unit) for stage in (1, 2) for unit in (2, 3, 4)):
+        assert isinstance(unit_of(decoder, *place), nn.Identity if place in passed else ResidualUnit)
+    assert len(decoder.fresh(1).convs) == histories - len(passed)
     assert torch.equal(whole(decoder, codes), oracle)
     assert error(streamed(decoder, codes, [1] * 20), oracle) <= EXACT
 
 
 def test_a_unit_with_one_weight_is_not_passed() -> None:
     decoder = idle(tiny_decoder(), (2, 2))
-    decoder.decoder[2].block[2].conv2.conv.bias[3] = 1e-3  # all other weights of the unit's last layer are zero
+    decoder.get_parameter("decoder.2.block.2.conv2.conv.bias")[3] = 1e-3
     pass_idle_units(decoder.decoder)
-    assert isinstance(decoder.decoder[2].block[2], ResidualUnit)
+    assert isinstance(unit_of(decoder, 2, 2), ResidualUnit)
