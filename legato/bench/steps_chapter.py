@@ -45,7 +45,8 @@ def ceilings_grids(records: Sequence[CeilingsRecord]) -> Iterator[Grid]:
             for each in record.ceilings.reads
         ]
         rows += [(f"multiply in {each.dtype}", f"{each.flops_s / _G:.0f} GFLOP/s") for each in record.ceilings.matrix]
-        title = f"Limits of this machine, {record.machine.threads} threads on {record.machine.device}"
+        threads = f"{record.machine.threads} {'thread' if record.machine.threads == 1 else 'threads'}"
+        title = f"Limits of this machine, {threads} on {record.machine.device}"
         yield Grid(title, ("limit", "measured"), tuple(rows))
 
 
