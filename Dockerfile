@@ -3,6 +3,12 @@ FROM python:3.12-slim
 
 ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
+# With a C compiler `--quant int8` is about twice as fast: its inner loops are made for the CPU that they run on.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
+
 WORKDIR /app
 COPY constraints.txt ./
 # The large part first, so that a change of the code does not fetch it again.
