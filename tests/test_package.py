@@ -39,7 +39,7 @@ def imported_packages() -> set[str]:
                 found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
                 found.add((node.module or "").split(".")[0])
-    return found - sys.stdlib_module_names - {"legato"}
+    return found - sys.stdlib_module_names - {"legato", "_typeshed"}  # the latter is the type checker's own
 
 
 def test_every_import_is_a_stated_dependency_and_none_is_idle() -> None:
@@ -106,7 +106,7 @@ def test_install_names_licence_and_command(installed: Path) -> None:
 def test_code_is_small(installed: Path) -> None:
     code = sum(path.stat().st_size for path in (installed / "legato").rglob("*.py"))
     everything = sum(path.stat().st_size for path in installed.rglob("*") if path.is_file())
-    assert code < 1_000_000
+    assert code < 1_250_000
     assert everything < 60_000_000
 
 

@@ -109,7 +109,7 @@ def test_each_kind_of_end_has_its_code(
 
 
 def test_a_text_may_look_like_the_debug_flag(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["say", "-o", "x.aac", "--", "--debug"]) == EXIT_REFUSED
+    assert main(["say", "-o", "x.xyz", "--", "--debug"]) == EXIT_REFUSED
     assert "Traceback" not in capsys.readouterr().err
 
 

@@ -238,7 +238,7 @@ def test_an_error_on_the_way_leaves_what_was_spoken(model: FakeLegato) -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["say", "Hello.", "-o", "x.aac"], "names no audio format"),
+        (["say", "Hello.", "-o", "x.xyz"], "names no audio format"),
         (["say", "Hello.", "-o", "no/such/x.wav"], "error in output: there is no folder"),
         (["say", ""], "error in text: the text is empty"),
         (["say", "Hello.", "--packet-frames", "1,x"], "such as 1,2,4"),
