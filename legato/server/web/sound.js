@@ -42,6 +42,8 @@ export class Player {
     this.context = context;
     this.tell = tell;
     this.stops = [];
+    // The audio thread has no clock but that of the wall. One difference for all it says keeps its events in order.
+    this.wallAheadMs = Date.now() - performance.now();
     this.node = new AudioWorkletNode(context, "packet-queue", { numberOfInputs: 0, outputChannelCount: [1] });
     this.node.port.onmessage = ({ data }) => this.heard(data);
     this.node.connect(context.destination);
@@ -83,7 +85,6 @@ export class Player {
       this.stops.shift()?.(message);
       return;
     }
-    // The audio thread has no clock but that of the wall; what it says was so long ago.
-    this.tell({ ...message, atMs: performance.now() - (Date.now() - message.clockMs) });
+    this.tell({ ...message, atMs: message.clockMs - this.wallAheadMs });
   }
 }
