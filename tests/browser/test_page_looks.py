@@ -15,7 +15,7 @@ from tests.browser.conftest import Visit
 from tests.browser.heard import messages
 from tests.browser.test_page_sound import speak, state
 from tests.conftest import TinyCheckpoint
-from tests.server.running import Running, running
+from tests.server.running import Running, running, wait_for
 
 CONTRAST = Path(__file__).parent / "contrast.js"
 
@@ -82,7 +82,12 @@ def test_a_keyboard_is_enough(visit: Visit, reader: Running) -> None:
     expect(page.locator(".card")).to_have_attribute("data-state", "speaking")
     page.keyboard.press("Escape")
     state(page, "stopped")
-    assert len(messages(watched.sockets[0], "input.cancel")) == 2
+
+    def told_twice() -> bool:
+        page.wait_for_timeout(20)  # the page tells the server what was heard when the audio thread has said it
+        return len(messages(watched.sockets[0], "input.cancel")) == 2
+
+    wait_for(told_twice)
 
 
 def test_everything_has_a_name_and_states_are_told(visit: Visit, reader: Running) -> None:
