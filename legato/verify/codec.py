@@ -175,7 +175,10 @@ def shorter_window(decoder: CodecDecoder, codes: Tensor) -> Tensor:
     config = replace(decoder.config, attention_window=decoder.config.attention_window - 1)
     with torch.device("meta"):
         short = CodecDecoder(config)
-    short.load_state_dict(decoder.state_dict(), assign=True)
+    for name, part in decoder.named_children():
+        if part is not decoder.pre_transformer:
+            short.register_module(name, part)
+    short.pre_transformer.load_state_dict(decoder.pre_transformer.state_dict(), assign=True)
     return short.forward(short.fresh(codes.shape[0]), codes)[0]
 
 

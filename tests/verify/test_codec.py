@@ -119,6 +119,11 @@ def test_a_unit_that_is_passed_has_no_history_to_drop() -> None:
     assert not layer.stateful
     x = torch.randn(1, 6, 4)
     assert torch.equal(codec_layers.in_windows(layer, x, [1, 2, 3]), x)
+    codes = toy_subject().codes(40, salt=1)
+    with torch.inference_mode():  # the whole group's controls take a decoder without the unit too
+        whole, short = decoder(decoder.fresh(1), codes)[0], codec.shorter_window(decoder, codes)
+    assert short.shape == whole.shape
+    assert not torch.equal(short, whole)
 
 
 def test_the_layers_in_order_are_the_decoder() -> None:
