@@ -6,7 +6,6 @@ Where Chromium is missing the tests are skipped, and the end of the report says 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
@@ -17,7 +16,7 @@ from legato.server import pages
 from legato.server.pages import read_assets
 from tests.browser.chromium import TAP_WORKLET, WAIT_MS, Watched, find_chromium, start
 from tests.conftest import TinyCheckpoint
-from tests.server.running import Running, running
+from tests.server.running import Running, cloning, running
 
 MISSING = "Chromium is not installed, so the page was not tested (Debian: apt-get install chromium)"
 
@@ -65,9 +64,7 @@ def reader(tiny_checkpoint: TinyCheckpoint) -> Iterator[Running]:
 @pytest.fixture(scope="package")
 def cloner(tiny_checkpoint: TinyCheckpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Clones, and keeps voices in a folder of its own."""
-    folder: Path = tmp_path_factory.mktemp("kept") / "voices"
-    config = ServerConfig(model_id="tiny-base", voices_folder=folder, warm_up=False)
-    with load(tiny_checkpoint("tiny-base"), slots=2) as tts, running(tts, config) as server:
+    with cloning(tiny_checkpoint("tiny-base"), tmp_path_factory.mktemp("kept") / "voices") as server:
         yield server
 
 

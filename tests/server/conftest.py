@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from legato.api import load
 from legato.config.server import ServerConfig
 from tests.conftest import TinyCheckpoint
-from tests.server.running import Running, running, wait_for
+from tests.server.running import Running, cloning, running, wait_for
 
 
 @pytest.fixture(scope="package")
@@ -26,9 +25,7 @@ def speaker(tiny_checkpoint: TinyCheckpoint) -> Iterator[Running]:
 @pytest.fixture(scope="package")
 def cloner(tiny_checkpoint: TinyCheckpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Two slots; keeps voices in a folder of its own."""
-    folder: Path = tmp_path_factory.mktemp("kept") / "voices"
-    config = ServerConfig(model_id="tiny-base", voices_folder=folder, warm_up=False)
-    with load(tiny_checkpoint("tiny-base"), slots=2) as tts, running(tts, config) as server:
+    with cloning(tiny_checkpoint("tiny-base"), tmp_path_factory.mktemp("kept") / "voices") as server:
         yield server
 
 

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from legato.api import Legato
+from legato.api import Legato, load
 from legato.client.http import Client
 from legato.config.server import ServerConfig
 from legato.server.app import create_app
@@ -47,6 +48,14 @@ def running(tts: Legato, config: ServerConfig | None = None) -> Iterator[Running
         server.should_exit = True
         thread.join(60)
         assert not thread.is_alive(), "the server did not stop"
+
+
+@contextmanager
+def cloning(checkpoint: Path, folder: Path) -> Iterator[Running]:
+    """A server with two slots on a checkpoint that clones, which keeps voices in `folder`."""
+    config = ServerConfig(model_id="tiny-base", voices_folder=folder, warm_up=False)
+    with load(checkpoint, slots=2) as tts, running(tts, config) as server:
+        yield server
 
 
 def wait_for(condition: Callable[[], bool], *, seconds: float = 60.0) -> None:
