@@ -22,7 +22,7 @@ MIN_FRAMES = 2
 class Drawn(NamedTuple):
     """Codes int64 [B] (or [B, Q]) and `finite` bool [B]: False where the row's logits held NaN or infinity.
 
-    The codes of such a row are valid indices but mean nothing: it has failed (`NonFiniteError`), its neighbours not.
+    The code of such a row is 0 and means nothing: it has failed (`NonFiniteError`), its neighbours not.
     """
 
     codes: Tensor
@@ -101,17 +101,17 @@ def draw(logits: Tensor, settings: DrawSettings, uniform: Tensor) -> Drawn:
 
     Temperature, top-k (ties with the k-th are kept, as in transformers), top-p, softmax; then the inverse of the
     cumulative distribution over the candidates in falling order (equal logits by rising id), in float64. The greedy
-    code is the first candidate. Rows with NaN, +inf or nothing but -inf are marked not finite.
+    code is the first candidate. Rows with NaN, +inf or nothing but -inf are marked not finite, and their code is 0.
     """
-    # NaN ranks above all numbers, so the first in rank tells what is wrong with a row.
-    ranked, order = torch.sort(logits, dim=1, descending=True, stable=True)
-    finite = torch.isfinite(ranked[:, 0])
     V = logits.shape[1]
     k = torch.where(settings.top_k == 0, V, settings.top_k).clamp(max=V)
+    ranked, order = _candidates(logits, k) if logits.device.type == "cpu" else _all_ranked(logits)
+    # NaN ranks above all numbers, so the first in rank tells what is wrong with a row.
+    finite = torch.isfinite(ranked[:, 0])
+    ranked = torch.where(finite[:, None], ranked, 0.0)
     kth = ranked.gather(1, (k - 1)[:, None])
-    ranked, kth = (torch.where(finite[:, None], part, 0.0) for part in (ranked[:, : _reach(ranked, kth)], kth))
     greedy = (settings.temperature == 0) | (settings.top_k == 1)
-    warm = torch.where(greedy, torch.ones_like(settings.temperature), settings.temperature).double()
+    warm = torch.where(greedy, 1.0, settings.temperature).double()
     # The largest is subtracted before the division: no temperature, however small, makes an infinity of it.
     heights = (ranked - ranked[:, :1]).double() / warm[:, None]
     weights = torch.where(ranked >= kth, heights.exp(), 0.0)
@@ -123,12 +123,25 @@ def draw(logits: Tensor, settings: DrawSettings, uniform: Tensor) -> Drawn:
     target = uniform.double()[:, None] * cumulative[:, -1:]
     # A uniform number that was rounded up to 1 on its way (float32) still draws a candidate, the last.
     rank = torch.minimum((cumulative <= target).sum(1), (likely > 0).sum(1) - 1)
-    rank = torch.where(greedy, 0, rank)
-    return Drawn(order.gather(1, rank[:, None])[:, 0], finite)
+    codes = order.gather(1, torch.where(greedy, 0, rank)[:, None])[:, 0]
+    return Drawn(torch.where(finite, codes, 0), finite)
 
 
-def _reach(ranked: Tensor, kth: Tensor) -> int:
-    """How many ranks hold every row's candidates: counted on the CPU; elsewhere all, as the host would have to wait."""
-    if ranked.device.type != "cpu":
-        return ranked.shape[1]
-    return max(1, int((ranked >= kth).sum(1).max()))
+def _all_ranked(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits in falling order, equal ones by rising id, and their ids: where the host must not wait for a number."""
+    ranked, order = torch.sort(logits, dim=1, descending=True, stable=True)
+    return ranked, order
+
+
+def _candidates(logits: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """The first ranks of `_all_ranked`, enough for every row's candidates: its `k` [B] largest and their equals."""
+    V, size = logits.shape[1], int(k.max()) + 1
+    while size < V:
+        largest, ids = logits.topk(size, dim=1)
+        last = largest[:, -1:]
+        if not ((last >= largest.gather(1, (k - 1)[:, None])) & (last > float("-inf"))).any():
+            ids = ids.sort(dim=1).values
+            ranked, order = torch.sort(logits.gather(1, ids), dim=1, descending=True, stable=True)
+            return ranked, ids.gather(1, order)
+        size *= 2
+    return _all_ranked(logits)
