@@ -15,6 +15,7 @@ from legato.bench.asides import AsideRecord, aside_table
 from legato.bench.batch_tables import batch_tables, price
 from legato.bench.facts import Machine, ModelFacts
 from legato.bench.grid import Grid
+from legato.bench.memory import MemoryRecord, memory_tables
 from legato.bench.page import Plot, to_page
 from legato.bench.records import BatchRecord, RequestRecord
 from legato.bench.request_plots import batch_plots, request_plots
@@ -34,6 +35,7 @@ KINDS: Mapping[str, type[DataclassInstance]] = {
     "ceilings": CeilingsRecord,
     "step": StepRecord,
     "turn": TurnRecord,
+    "memory": MemoryRecord,
 }
 
 Records = Sequence["DataclassInstance"]
@@ -57,7 +59,12 @@ def batch_chapter(records: Records) -> Iterator[Grid | Plot]:
     yield from batch_tables(batches)
 
 
-CHAPTERS = (request_chapter, batch_chapter, steps_chapter)
+def memory_chapter(records: Records) -> Iterator[Grid | Plot]:
+    """Memory with all slots in use."""
+    yield from memory_tables([record for record in records if isinstance(record, MemoryRecord)])
+
+
+CHAPTERS = (request_chapter, batch_chapter, steps_chapter, memory_chapter)
 
 
 def tables(records: Records) -> list[Grid]:

@@ -9,7 +9,7 @@ import click
 
 from legato.cli.main import LazyGroup
 
-SUBCOMMANDS = ("latency", "load", "batch", "steps", "report", "compare")
+SUBCOMMANDS = ("latency", "load", "batch", "steps", "memory", "report", "compare")
 """In the order of `legato bench --help`; each is the module `legato.cli.bench_NAME` with a command called NAME."""
 
 EPILOG = """\b
@@ -18,6 +18,7 @@ Examples:
   legato bench load --at-once 1,3,6                        what many clients at once get
   legato bench batch                                       what a larger batch brings
   legato bench steps                                       one step beside the limits of this machine
+  legato bench memory                                      what all slots in use take
   legato bench latency --records a.jsonl --html a.html     keep every request, and a page to look at
   legato bench compare a.jsonl b.jsonl                     the same requests before and after a change
 
