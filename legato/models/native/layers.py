@@ -19,6 +19,7 @@ from legato.models.layers.rope import Rotation
 from legato.models.native.library import Cache, Layer, Library, Map, Room, Stack
 
 _ALIGNED = 64
+_SUMMED_OUTPUTS = 64
 
 
 class NativeLinear(nn.Module):
@@ -32,7 +33,7 @@ class NativeLinear(nn.Module):
         self.in_features, self.out_features = store.in_features, store.out_features
         self.values, self.scales, self.bias = store.values, store.scales, store.bias
         self.sums: Tensor
-        self.register_buffer("sums", store.values.sum(1, dtype=torch.int32), persistent=False)
+        self.register_buffer("sums", _sums(store.values), persistent=False)
         self.library = library
         addresses = (self.values.data_ptr(), self.scales.data_ptr(), self.sums.data_ptr())
         self.described = Map(*addresses, self.out_features, self.in_features)
@@ -134,6 +135,12 @@ def _parts(layer: nn.Module) -> tuple[JoinedAttention, JoinedSwiGLU]:
 def _map(module: nn.Module) -> Map:
     assert isinstance(module, NativeLinear)
     return module.described
+
+
+def _sums(values: Tensor) -> Tensor:
+    """The sum of each output's weights, int32 [N]. Of a few outputs at a time: torch widens what it adds up, and such
+    large and passing tensors leave holes that the process keeps (0.9 GB of the 0.6B model)."""
+    return torch.cat([part.sum(1, dtype=torch.int32) for part in values.split(_SUMMED_OUTPUTS)])
 
 
 def _padded(k: int) -> int:
