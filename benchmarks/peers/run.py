@@ -26,7 +26,7 @@ from benchmarks.peers.worker import Settings
 ROOT = Path(__file__).resolve().parents[2]
 SPEAKER = "vivian"
 SYSTEMS = (
-    *(("legato", "float32"), ("legato", "bfloat16"), ("legato", "int8"), ("legato", "int4")),
+    *(("legato", "float32"), ("legato", "bfloat16"), ("legato", "int8"), ("legato", "int8+bfloat16")),
     *(("qwen-tts", "float32"), ("qwen-tts", "bfloat16"), ("vox-tts", "q8"), ("native-cpu", "gguf")),
 )
 

@@ -49,16 +49,17 @@ RATE_HZ = 24000
 
 
 def legato(settings: Settings) -> Speak:
-    """This package. `variant`: a dtype, or a way of quantising."""
+    """This package. `variant`: a dtype, or a way of quantising; after a `+` the codec's dtype (else the default)."""
     import torch
 
     import legato
 
     torch.set_num_threads(settings.threads)
     dtypes = ("float32", "bfloat16")
-    quant = "none" if settings.variant in dtypes else settings.variant
-    dtype = settings.variant if settings.variant in dtypes else "auto"
-    tts = legato.load(settings.model[0], dtype=dtype, quant=quant)
+    language, _, sound = settings.variant.partition("+")
+    quant = "none" if language in dtypes else language
+    dtype = language if language in dtypes else "auto"
+    tts = legato.load(settings.model[0], dtype=dtype, quant=quant, codec_dtype=sound or "auto")
 
     def speak(seed: int) -> Iterator[int]:
         stream = tts.stream(
