@@ -61,28 +61,36 @@ static float round_row(const float *x, int64_t k, uint8_t *q) {
     return scale + _mm512_reduce_add_ps(bad);
 }
 
-/* One output of `rows` rows. Weights are read in the order in which they lie: several outputs at a time are slower. Sums
-   are split in `parts`, so that one need not wait for the last. */
-static inline __attribute__((always_inline)) void tile(const Map *map, int64_t n, int rows, int parts, const uint8_t *q,
-                                                       const float *scales, float *y) {
+/* Weights are read in the order in which they lie, and up to so many bytes ahead of it where rows give time for that. */
+enum { AHEAD = 16384 };
+
+/* sums + a * b, four at a time. As an intrinsic it is the same instruction, but compilers copy registers around it. */
+static inline __m512i add_products(__m512i sums, __m512i a, __m512i b) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(a), "v"(b));
+    return sums;
+}
+
+/* One output of `rows` rows, at most 4. Sums are split in `parts`, so that one need not wait for the last. */
+static inline __attribute__((always_inline)) void one(const Map *map, int64_t n, int rows, int parts, const uint8_t *q,
+                                                      const float *scales, float *y) {
     const int8_t *w = map->values + n * map->k;
     int64_t stride = padded(map->k), whole = map->k / (parts * BYTES) * (parts * BYTES);
-    __m512i sums[8][4];
+    __m512i sums[4][4];
     for (int r = 0; r < rows; r++)
         for (int p = 0; p < parts; p++) sums[r][p] = _mm512_setzero_si512();
-    for (int64_t i = 0; i < whole; i += parts * BYTES)
-        for (int p = 0; p < parts; p++) {
-            __m512i weights = _mm512_loadu_si512(w + i + p * BYTES);
-            if (rows == 8) _mm_prefetch((const char *)w + i + p * BYTES + 2048, _MM_HINT_T0);
-            for (int r = 0; r < rows; r++)
-                sums[r][p] = _mm512_dpbusd_epi32(sums[r][p], _mm512_loadu_si512(q + r * stride + i + p * BYTES), weights);
-        }
     for (int64_t i = whole; i < map->k; i += BYTES) {
         int64_t left = map->k - i;
         __m512i weights = _mm512_maskz_loadu_epi8(left < BYTES ? ((__mmask64)1 << left) - 1 : ~(__mmask64)0, w + i);
         for (int r = 0; r < rows; r++)
-            sums[r][0] = _mm512_dpbusd_epi32(sums[r][0], _mm512_loadu_si512(q + r * stride + i), weights);
+            sums[r][0] = add_products(sums[r][0], _mm512_loadu_si512(q + r * stride + i), weights);
     }
+    for (int64_t i = 0; i < whole; i += parts * BYTES)
+        for (int p = 0; p < parts; p++) {
+            __m512i weights = _mm512_loadu_si512(w + i + p * BYTES);
+            if (rows == 4) _mm_prefetch((const char *)w + i + p * BYTES + AHEAD, _MM_HINT_T1);
+            for (int r = 0; r < rows; r++)
+                sums[r][p] = add_products(sums[r][p], _mm512_loadu_si512(q + r * stride + i + p * BYTES), weights);
+        }
     for (int r = 0; r < rows; r++) {
         __m512i sum = sums[r][0];
         for (int p = 1; p < parts; p++) sum = _mm512_add_epi32(sum, sums[r][p]);
@@ -91,34 +99,90 @@ static inline __attribute__((always_inline)) void tile(const Map *map, int64_t n
     }
 }
 
+static inline __m512i add_pairs(__m512i a, __m512i b) {
+    return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+}
+
+static inline __m512i add_fours(const __m512i *v) {
+    __m512i a = add_pairs(v[0], v[2]), b = add_pairs(v[1], v[3]);
+    return add_pairs(a, b);
+}
+
+/* Number i is the sum of v[i]. */
+static inline __m512i add_sixteens(const __m512i *v) {
+    __m512i a = add_fours(v), b = add_fours(v + 4), c = add_fours(v + 8), d = add_fours(v + 12);
+    __m512i ab = _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x44), _mm512_shuffle_i32x4(a, b, 0xee));
+    __m512i cd = _mm512_add_epi32(_mm512_shuffle_i32x4(c, d, 0x44), _mm512_shuffle_i32x4(c, d, 0xee));
+    return _mm512_add_epi32(_mm512_shuffle_i32x4(ab, cd, 0x88), _mm512_shuffle_i32x4(ab, cd, 0xdd));
+}
+
+/* Two outputs of 8 rows: each input is loaded for both, and the 16 sums are added up together. */
+static void two_of_eight(const Map *map, int64_t n, const uint8_t *q, const float *scales, float *y) {
+    int64_t k = map->k, stride = padded(k), whole = k / BYTES * BYTES;
+    const int8_t *w = map->values + n * k;
+    __m512i sums[16];
+    for (int i = 0; i < 16; i++) sums[i] = _mm512_setzero_si512();
+    if (whole < k) {
+        __mmask64 m = ((__mmask64)1 << (k - whole)) - 1;
+        __m512i first = _mm512_maskz_loadu_epi8(m, w + whole), second = _mm512_maskz_loadu_epi8(m, w + k + whole);
+        for (int r = 0; r < 8; r++) {
+            __m512i x = _mm512_loadu_si512(q + r * stride + whole);
+            sums[r] = add_products(sums[r], x, first);
+            sums[8 + r] = add_products(sums[8 + r], x, second);
+        }
+    }
+    for (int64_t i = 0; i < whole; i += BYTES) {
+        __m512i first = _mm512_loadu_si512(w + i), second = _mm512_loadu_si512(w + k + i);
+        _mm_prefetch((const char *)w + 2 * i + AHEAD, _MM_HINT_T1);
+        _mm_prefetch((const char *)w + 2 * i + BYTES + AHEAD, _MM_HINT_T1);
+        for (int r = 0; r < 8; r++) {
+            __m512i x = _mm512_loadu_si512(q + r * stride + i);
+            sums[r] = add_products(sums[r], x, first);
+            sums[8 + r] = add_products(sums[8 + r], x, second);
+        }
+    }
+    int32_t exact[16];
+    _mm512_storeu_si512(exact, add_sixteens(sums));
+    for (int r = 0; r < 8; r++)
+        for (int o = 0; o < 2; o++)
+            y[r * map->n + o] = (float)(exact[8 * o + r] - 128 * map->sums[n + o]) * map->scales[n + o] * scales[r];
+}
+
 /* Called by all threads of a team; every output belongs to one of them. Ends with a barrier. */
 static void product(const Map *map, int64_t rows, const uint8_t *q, const float *scales, float *y) {
     int64_t stride = padded(map->k);
 #pragma omp for schedule(static)
-    for (int64_t n = 0; n < map->n; n++) {
+    for (int64_t n = 0; n < map->n; n += 2) {
+        int outputs = n + 1 < map->n ? 2 : 1;
         int64_t r = 0;
-        for (; r + 8 <= rows; r += 8) tile(map, n, 8, 1, q + r * stride, scales + r, y + r * map->n + n);
-        for (; r + 4 <= rows; r += 4) tile(map, n, 4, 1, q + r * stride, scales + r, y + r * map->n + n);
-        for (; r + 2 <= rows; r += 2) tile(map, n, 2, 2, q + r * stride, scales + r, y + r * map->n + n);
-        for (; r < rows; r++) tile(map, n, 1, 4, q + r * stride, scales + r, y + r * map->n + n);
+        for (; outputs == 2 && r + 8 <= rows; r += 8)
+            two_of_eight(map, n, q + r * stride, scales + r, y + r * map->n + n);
+        for (int64_t o = n; o < n + outputs; o++) {
+            int64_t row = r;
+            for (; row + 4 <= rows; row += 4) one(map, o, 4, 1, q + row * stride, scales + row, y + row * map->n + o);
+            for (; row + 2 <= rows; row += 2) one(map, o, 2, 2, q + row * stride, scales + row, y + row * map->n + o);
+            for (; row < rows; row++) one(map, o, 1, 4, q + row * stride, scales + row, y + row * map->n + o);
+        }
     }
 }
 
 /* --- the rest of a layer ----------------------------------------------------------------------------------------- */
 
 /* e^x to about 1e-7 of itself: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]. Below -87 it is 0, above 88 it stays. */
-static inline float exponential(float x) {
-    x = x > 88.0f ? 88.0f : x;
-    float n = nearbyintf(x * 1.44269504f), r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    union { int32_t i; float f; } power = {((int32_t)n + 127) << 23};
-    return x < -87.0f ? 0.0f : p * power.f;
+static inline __m512 exponential(__m512 x) {
+    __m512 high = _mm512_min_ps(_mm512_set1_ps(88.0f), x); /* NaN stays NaN */
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(high, _mm512_set1_ps(1.44269504f)), 8);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), high);
+    r = _mm512_fmadd_ps(n, _mm512_set1_ps(2.12194440e-4f), r);
+    __m512 p = _mm512_set1_ps(1.9875691500e-4f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
+    p = _mm512_fmadd_ps(_mm512_mul_ps(p, r), r, _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
+    __mmask16 small = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.0f), _CMP_LT_OQ);
+    return _mm512_mask_mov_ps(_mm512_scalef_ps(p, n), small, _mm512_setzero_ps());
 }
 
 static float dot(const float *a, const float *b, int64_t d) {
@@ -155,41 +219,115 @@ static void keep(const Cache *cache, void *pool, int64_t at, const float *x, int
     }
 }
 
-/* A row of the cache as float32: where it is, or widened into `room`. */
-static const float *kept(const Cache *cache, const void *pool, int64_t at, int64_t d, float *room) {
-    if (!cache->half) return (const float *)pool + at;
-    const uint16_t *halves = (const uint16_t *)pool + at;
-    for (int64_t i = 0; i < d; i++) {
-        uint32_t bits = (uint32_t)halves[i] << 16;
-        memcpy(room + i, &bits, 4);
+static inline __mmask16 first(int64_t count) { return count < LANES ? (__mmask16)((1u << count) - 1) : 0xffff; }
+
+/* Numbers of the cache as float32; what `m` leaves out is 0. */
+static inline __m512 kept(const void *pool, int64_t at, int half, __mmask16 m) {
+    if (!half) return _mm512_maskz_loadu_ps(m, (const float *)pool + at);
+    __m256i bits = _mm256_maskz_loadu_epi16(m, (const uint16_t *)pool + at);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+
+static inline __m512 add_float_pairs(__m512 a, __m512 b) {
+    return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
+}
+
+static inline __m512 add_float_fours(const __m512 *v) {
+    return add_float_pairs(add_float_pairs(v[0], v[2]), add_float_pairs(v[1], v[3]));
+}
+
+/* As `add_sixteens`. */
+static inline __m512 add_float_sixteens(const __m512 *v) {
+    __m512 a = add_float_fours(v), b = add_float_fours(v + 4), c = add_float_fours(v + 8), d = add_float_fours(v + 12);
+    __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+}
+
+/* What one query has for 16 positions or fewer, before the softmax. */
+static inline __attribute__((always_inline)) __m512 score(const Cache *cache, int64_t start, int64_t positions,
+                                                          int64_t d, int half, const float *q) {
+    __m512 sums[LANES];
+    for (int64_t p = 0; p < LANES; p++) {
+        sums[p] = _mm512_setzero_ps();
+        if (p >= positions) continue;
+        for (int64_t i = 0; i < d; i += LANES) {
+            __mmask16 m = first(d - i);
+            __m512 key = kept(cache->keys, start + p * cache->position + i, half, m);
+            sums[p] = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(m, q + i), key, sums[p]);
+        }
     }
-    return room;
+    return _mm512_mul_ps(add_float_sixteens(sums), _mm512_set1_ps(1.0f / sqrtf((float)d)));
+}
+
+/* Numbers `from` on, `parts` times 16 of them or fewer, of what `queries` queries mix of the values. */
+static inline __attribute__((always_inline)) void mix(const Cache *cache, int64_t start, int64_t positions, int queries,
+                                                      int parts, int64_t from, int64_t d, int half,
+                                                      const float *weights, const float *by, float *y) {
+    __m512 sums[2][4];
+    for (int g = 0; g < queries; g++)
+        for (int c = 0; c < parts; c++) sums[g][c] = _mm512_setzero_ps();
+    for (int64_t p = 0; p < positions; p++)
+        for (int c = 0; c < parts; c++) {
+            int64_t i = from + c * LANES;
+            __m512 value = kept(cache->values, start + p * cache->position + i, half, parts == 1 ? first(d - i) : 0xffff);
+            for (int g = 0; g < queries; g++)
+                sums[g][c] = _mm512_fmadd_ps(_mm512_set1_ps(weights[g * positions + p]), value, sums[g][c]);
+        }
+    for (int g = 0; g < queries; g++)
+        for (int c = 0; c < parts; c++) {
+            int64_t i = from + c * LANES;
+            __mmask16 m = parts == 1 ? first(d - i) : 0xffff;
+            _mm512_mask_storeu_ps(y + g * d + i, m, _mm512_mul_ps(sums[g][c], _mm512_set1_ps(by[g])));
+        }
+}
+
+static inline __attribute__((always_inline)) void mix_all(const Cache *cache, int64_t start, int64_t positions,
+                                                          int queries, int64_t d, int half, const float *weights,
+                                                          const float *by, float *y) {
+    int64_t i = 0;
+    for (; i + 4 * LANES <= d; i += 4 * LANES)
+        mix(cache, start, positions, queries, 4, i, d, half, weights, by, y);
+    for (; i < d; i += LANES) mix(cache, start, positions, queries, 1, i, d, half, weights, by, y);
 }
 
 /* One row's queries of one key head: `q` and `y` [group, d]. `scores` has room for a number a position and query. */
-static void attend(const Cache *cache, int64_t start, int64_t positions, int64_t group, int64_t d, const float *q,
-                   float *y, float *scores) {
-    float room[512], by = 1.0f / sqrtf((float)d);
-    for (int64_t p = 0; p < positions; p++) {
-        const float *key = kept(cache, cache->keys, start + p * cache->position, d, room);
-        for (int64_t g = 0; g < group; g++) scores[g * positions + p] = dot(q + g * d, key, d) * by;
-    }
+static inline __attribute__((always_inline)) void attend(const Cache *cache, int64_t start, int64_t positions,
+                                                         int64_t group, int64_t d, int half, const float *q, float *y,
+                                                         float *scores) {
+    float by[64];
     for (int64_t g = 0; g < group; g++) {
-        float *row = scores + g * positions, top = row[0], sum = 0.0f;
-        for (int64_t p = 1; p < positions; p++) top = row[p] > top ? row[p] : top;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t p = 0; p < positions; p++) sum += row[p] = exponential(row[p] - top);
-        for (int64_t p = 0; p < positions; p++) row[p] /= sum;
-    }
-    memset(y, 0, (size_t)(group * d) * sizeof(float));
-    for (int64_t p = 0; p < positions; p++) {
-        const float *value = kept(cache, cache->values, start + p * cache->position, d, room);
-        for (int64_t g = 0; g < group; g++) {
-            float weight = scores[g * positions + p];
-#pragma omp simd
-            for (int64_t i = 0; i < d; i++) y[g * d + i] += weight * value[i];
+        float *row = scores + g * positions;
+        __m512 top = _mm512_set1_ps(-INFINITY), sum = _mm512_setzero_ps();
+        for (int64_t p = 0; p < positions; p += LANES) {
+            __mmask16 m = first(positions - p);
+            __m512 part = score(cache, start + p * cache->position, positions - p, d, half, q + g * d);
+            top = _mm512_mask_max_ps(top, m, top, part);
+            _mm512_mask_storeu_ps(row + p, m, part);
         }
+        top = _mm512_set1_ps(_mm512_reduce_max_ps(top));
+        for (int64_t p = 0; p < positions; p += LANES) {
+            __mmask16 m = first(positions - p);
+            __m512 part = exponential(_mm512_sub_ps(_mm512_maskz_loadu_ps(m, row + p), top));
+            sum = _mm512_mask_add_ps(sum, m, sum, part);
+            _mm512_mask_storeu_ps(row + p, m, part);
+        }
+        by[g] = 1.0f / _mm512_reduce_add_ps(sum);
     }
+    int64_t g = 0;
+    for (; g + 2 <= group; g += 2)
+        mix_all(cache, start, positions, 2, d, half, scores + g * positions, by + g, y + g * d);
+    for (; g < group; g++) mix_all(cache, start, positions, 1, d, half, scores + g * positions, by + g, y + g * d);
+}
+
+static void attend_to_floats(const Cache *cache, int64_t start, int64_t positions, int64_t group, int64_t d,
+                             const float *q, float *y, float *scores) {
+    attend(cache, start, positions, group, d, 0, q, y, scores);
+}
+
+static void attend_to_halves(const Cache *cache, int64_t start, int64_t positions, int64_t group, int64_t d,
+                             const float *q, float *y, float *scores) {
+    attend(cache, start, positions, group, d, 1, q, y, scores);
 }
 
 /* Norm, rotation and keeping of what one row has for key head `h`: its key and value, and its queries in `qkv`. */
@@ -250,8 +388,9 @@ static void run_layer(const Stack *s, int64_t at, const Cache *cache, int64_t ro
         for (int64_t r = 0; r < rows; r++) place(s, layer, cache, at, r, h, room->wide + r * joint, cos, sin);
         for (int64_t r = 0; r < rows; r++) {
             int64_t start = at * cache->layer + cache->slots[r] * cache->slot + h * cache->head;
-            attend(cache, start, cache->positions[r] + 1, group, d, room->wide + r * joint + h * group * d,
-                   room->mixed + (r * s->heads + h * group) * d, own->scores);
+            (cache->half ? attend_to_halves : attend_to_floats)(
+                cache, start, cache->positions[r] + 1, group, d, room->wide + r * joint + h * group * d,
+                room->mixed + (r * s->heads + h * group) * d, own->scores);
         }
     }
     round_rows(own, room->mixed, s->heads * d, s->heads * d, rows);
@@ -262,8 +401,12 @@ static void run_layer(const Stack *s, int64_t at, const Cache *cache, int64_t ro
     for (int64_t r = 0; r < rows; r++) {
         const float *gate = room->wide + r * 2 * s->inner, *up = gate + s->inner;
         float *inner = own->scores;
-#pragma omp simd
-        for (int64_t i = 0; i < s->inner; i++) inner[i] = gate[i] / (1.0f + exponential(-gate[i])) * up[i];
+        for (int64_t i = 0; i < s->inner; i += LANES) {
+            __mmask16 m = first(s->inner - i);
+            __m512 x = _mm512_maskz_loadu_ps(m, gate + i), one = _mm512_set1_ps(1.0f);
+            __m512 open = _mm512_div_ps(x, _mm512_add_ps(one, exponential(_mm512_sub_ps(_mm512_setzero_ps(), x))));
+            _mm512_mask_storeu_ps(inner + i, m, _mm512_mul_ps(open, _mm512_maskz_loadu_ps(m, up + i)));
+        }
         own->scales[r] = round_row(inner, s->inner, own->rounded + r * padded(s->inner));
     }
     product(&layer->down, rows, own->rounded, own->scales, room->narrow);

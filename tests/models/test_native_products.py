@@ -1,0 +1,75 @@
+"""Compiled products are exact sums whatever the sizes; compiled attention is the library's, near and far back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from legato.models.layers.quantized import Int8Store
+from legato.models.load import load_model
+from legato.models.native.layers import NativeLinear
+from legato.models.native.library import Library, library
+from legato.models.talker.state import KVRows, RowWindow, TalkerCache, poison
+from tests.conftest import TinyCheckpoint
+
+COMPILED = library()
+pytestmark = pytest.mark.skipif(not isinstance(COMPILED, Library), reason=f"nothing compiled here: {COMPILED}")
+
+
+def made(inputs: int, outputs: int, rows: int) -> tuple[NativeLinear, Tensor]:
+    """Any map and any inputs; both ends of what 8 bits hold are among the weights."""
+    assert isinstance(COMPILED, Library)
+    source = torch.Generator().manual_seed(inputs + 1000 * outputs)
+    store = Int8Store(inputs, outputs, bias=False)
+    store.values.copy_(torch.randint(-128, 128, (outputs, inputs), generator=source))
+    store.scales.copy_(torch.rand(outputs, generator=source) + 0.5)
+    return NativeLinear(store, COMPILED), torch.randn(rows, inputs, generator=source)
+
+
+@settings(max_examples=60, deadline=None)
+@given(inputs=st.integers(1, 400), outputs=st.integers(1, 9), rows=st.integers(1, 19))
+def test_sums_are_exact(inputs: int, outputs: int, rows: int) -> None:
+    linear, x = made(inputs, outputs, rows)
+    got = linear(x)
+    peaks = x.abs().amax(1, keepdim=True)
+    numbers = (x * (127 / peaks)).round()
+    wanted = (numbers.long() @ linear.values.long().T).float() * linear.scales * (peaks / 127)
+    assert torch.equal(got, wanted)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 19])
+def test_a_row_is_the_same_alone(rows: int) -> None:
+    linear, x = made(1030, 33, rows)
+    together = linear(x)
+    assert torch.equal(together, torch.cat([linear(row[None]) for row in x]))
+    assert rows == 1 or not torch.equal(together.roll(1, 0), together)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_over_many_positions_is_the_librarys(
+    dtype: torch.dtype, tiny_checkpoint: TinyCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """37 positions: two whole blocks of 16 and a part, one position a call, and in one call to the bit the same."""
+    talker = load_model(tiny_checkpoint("tiny-custom-voice"), quant="int8").talker
+    x = torch.randn(2, 37, talker.config.stack.hidden_size, generator=torch.Generator().manual_seed(3))
+
+    def hidden(step: int) -> Tensor:
+        cache = TalkerCache.allocate(talker.config.stack, 3, 37, dtype)
+        poison(cache, KVRows.of(range(3)))
+        rows, parts = KVRows.of([2, 0]), []
+        for start in range(0, 37, step):
+            part = x[:, start : start + step]
+            parts.append(talker.forward_all(cache, rows, part, torch.full((2,), start)))
+        return torch.cat(parts, dim=1)
+
+    with torch.inference_mode():
+        got = hidden(1)
+        assert torch.equal(hidden(37), got)
+        monkeypatch.setattr(RowWindow, "cells", lambda _: None)
+        wanted = hidden(1)
+    assert (got - wanted).abs().max() < 0.05 * wanted.abs().max()
+    assert not torch.equal(got, wanted), "the library's attention was not asked"
+    assert (got[:, 20] - got[:, 36]).abs().max() > 0.3 * got.abs().max()
