@@ -6,7 +6,7 @@ A `Legato` owns one engine from `load` to `close`. All of it may be called from 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -270,6 +270,7 @@ def load(
     queue: int = 64,
     quant: str = NONE,
     deterministic: bool = False,
+    graphs: bool = True,
     progress: Callable[[Progress], None] | None = None,
 ) -> Legato:
     """Load a checkpoint: "embedded" (ships with Legato), a folder, or a hub id such as `Qwen/Qwen3-TTS-12Hz-0.6B-Base`.
@@ -279,7 +280,8 @@ def load(
     that one sequence may take. `queue`: streams that may wait for a slot; one more is refused. `quant`: "none", "int8",
     "int4" or "auto" rounds the weights of talker and code predictor (`model.quant_note` says what was taken and why).
     `deterministic`: the same request and seed give the same samples to the bit in any company, on a CPU in float32; it
-    costs the gain of batching. Raises `CheckpointError` naming what is missing or wrong.
+    costs the gain of batching. `graphs`: on CUDA the work of a step is recorded here, which takes seconds, and launched
+    as a whole. Raises `CheckpointError` naming what is missing or wrong.
     """
     for name, value in (("dtype", dtype), ("codec_dtype", codec_dtype)):
         if value not in DTYPES:
@@ -293,7 +295,5 @@ def load(
         quant=quant,
         progress=progress,
     )
-    config = EngineConfig(
-        streams=slots, kv_slots=slots + 1, positions=positions, queue=queue, deterministic=deterministic
-    )
-    return Legato(loaded, config)
+    limits = EngineConfig(streams=slots, kv_slots=slots + 1, positions=positions, queue=queue)
+    return Legato(loaded, replace(limits, deterministic=deterministic, graphs=graphs))

@@ -1,6 +1,7 @@
 """Fixtures for all tests: `tiny_checkpoint(kind)` is the folder of a random-weight checkpoint.
 
-Each kind is written once a session, when it is first asked for; nobody may write into it.
+Each kind is written once a session, when it is first asked for; nobody may write into it. Tests marked `cuda` are
+skipped where there is no such device, and the end of the report says how many.
 """
 
 from __future__ import annotations
@@ -17,6 +18,22 @@ torch.set_num_threads(1)
 """Tiny tensors are slower in two threads than in one, and much slower where the cores are busy."""
 
 TinyCheckpoint = Callable[[str], Path]
+
+
+NO_CUDA = "no CUDA device"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """What is marked `cuda` needs one."""
+    if item.get_closest_marker("cuda") and not torch.cuda.is_available():
+        pytest.skip(NO_CUDA)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say aloud what was left out."""
+    skipped = sum(NO_CUDA in str(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
+    if skipped:
+        terminalreporter.write_line(f"{NO_CUDA}, so {skipped} tests of one were skipped", yellow=True, bold=True)
 
 
 @pytest.fixture(scope="session")

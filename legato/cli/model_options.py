@@ -40,6 +40,7 @@ class ModelChoice:
     queue: int = 64
     quant: str = NONE
     deterministic: bool = False
+    graphs: bool = True
 
 
 def model_option(function: _Decorated) -> _Decorated:
@@ -92,6 +93,17 @@ def deterministic_option(function: _Decorated) -> _Decorated:
     )(function)
 
 
+def graphs_option(function: _Decorated) -> _Decorated:
+    """`--no-graphs`."""
+    return click.option(
+        "--no-graphs",
+        "graphs",
+        flag_value=False,
+        default=True,
+        help="On CUDA, launch every operation by itself instead of recording the work of a step at the start.",
+    )(function)
+
+
 def quant_option(function: _Decorated) -> _Decorated:
     """`--quant`."""
     return click.option(
@@ -107,13 +119,15 @@ def quant_option(function: _Decorated) -> _Decorated:
 def set_threads(threads: int | None) -> int:
     """Tell torch, once for this process, how many threads to use; returns the number.
 
-    And that float32 is float32: on CUDA cuDNN would else round the inputs of convolutions to 10 bits (TF32).
+    And that float32 is float32: on CUDA the inputs of convolutions (cuDNN) would else be rounded to 10 bits (TF32), and
+    those of products, too, where the environment asks for it.
     """
     import torch
 
     count = threads or default_threads()
     torch.set_num_threads(count)
     torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
     return count
 
 
@@ -161,6 +175,7 @@ def load_chosen(choice: ModelChoice) -> Legato:
             queue=choice.queue,
             quant=choice.quant,
             deterministic=choice.deterministic,
+            graphs=choice.graphs,
             progress=shown.show,
         )
     finally:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from legato.cli.model_options import (
     ModelChoice,
     compute_options,
     deterministic_option,
+    graphs_option,
     load_chosen,
     model_option,
     quant_option,
@@ -67,6 +69,7 @@ packet's delay while it speaks; at the end why it ended and which limit held. St
 @compute_options
 @quant_option
 @deterministic_option
+@graphs_option
 def say(
     text: tuple[str, ...],
     options: SayOptions,
@@ -77,6 +80,7 @@ def say(
     threads: int | None,
     quant: str,
     deterministic: bool,
+    graphs: bool,
 ) -> int:
     """Speak TEXT, or the text of --file, or what comes through standard input (also TEXT "-") as it arrives.
 
@@ -86,8 +90,8 @@ def say(
     source = choose_text(text, options.file)
     if source == "":
         raise InputError("the text is empty: give at least one word", field="text")
-    choice = ModelChoice(model, device, dtype, codec_dtype, threads or 0, quant=quant, deterministic=deterministic)
-    with load_chosen(choice) as tts:
+    how = ModelChoice(model, device, dtype, codec_dtype, threads or 0, quant=quant, deterministic=deterministic)
+    with load_chosen(replace(how, graphs=graphs)) as tts:
         return speak(tts, source, options, outputs)
 
 

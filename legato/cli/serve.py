@@ -6,6 +6,7 @@ Owns the model and the listening server from start to end, and the logging of re
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from importlib.util import find_spec
 
 import click
@@ -14,6 +15,7 @@ from legato.cli.model_options import (
     ModelChoice,
     compute_options,
     deterministic_option,
+    graphs_option,
     load_chosen,
     model_option,
     quant_option,
@@ -51,6 +53,7 @@ One line a request goes to standard error. SIGTERM and Ctrl-C let streams under 
 @compute_options
 @quant_option
 @deterministic_option
+@graphs_option
 def serve(
     options: ServeOptions,
     slots: int,
@@ -63,6 +66,7 @@ def serve(
     threads: int | None,
     quant: str,
     deterministic: bool,
+    graphs: bool,
 ) -> int:
     """Serve speech over HTTP until stopped."""
     missing = [name for name in NEEDED if find_spec(name) is None]
@@ -71,8 +75,8 @@ def serve(
     config = options.config(model)
     for name in ("legato.server", "legato.engine"):  # the engine says once what its limits cost
         logging.getLogger(name).setLevel(logging.INFO)
-    choice = ModelChoice(model, device, dtype, codec_dtype, threads or 0, slots, positions, queue, quant, deterministic)
-    with load_chosen(choice) as tts:
+    how = ModelChoice(model, device, dtype, codec_dtype, threads or 0, slots, positions, queue, quant, deterministic)
+    with load_chosen(replace(how, graphs=graphs)) as tts:
         from legato.server.app import create_app
         from legato.server.run import serve as listen
 

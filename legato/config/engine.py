@@ -24,6 +24,8 @@ class EngineConfig:
     `prefix_cache_bytes`: talker positions kept for the next request with the same voice or instruction; 0 keeps none.
     `deterministic`: every call computes one row, so that on a CPU in float32 the same request and seed give the same
     codes and samples to the bit, alone and in any company. It costs the gain of batching.
+    `graphs`: on CUDA the work of a step is recorded before the engine is ready, and then launched by one call. On a CPU
+    there is nothing to record.
     """
 
     streams: int = 1
@@ -36,6 +38,7 @@ class EngineConfig:
     voice_cache_bytes: int = 256 * 2**20
     prefix_cache_bytes: int = 64 * 2**20
     deterministic: bool = False
+    graphs: bool = True
 
     @property
     def rows_per_call(self) -> int:

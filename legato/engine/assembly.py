@@ -15,6 +15,7 @@ from legato.engine.codec_pool import CodecPool
 from legato.engine.commands import Command
 from legato.engine.decode import CodecStage
 from legato.engine.frontend import FrontEnd
+from legato.engine.graphs import record, spare_slots
 from legato.engine.intake import TextIntake
 from legato.engine.kv_pool import KVPool
 from legato.engine.loop import Loop
@@ -62,17 +63,19 @@ def assemble(
     settle: Callable[[], None] = lambda: None,
 ) -> Works:
     """Allocate what `config` says and wire it. `more` and `settle` as in `Machinery`; `poison`: NaN in free slots."""
-    weight = model.talker.codec_head.weight
-    cache = TalkerCache.allocate(
-        model.config.talker.stack, config.kv_slots, config.positions, model.cache_dtype, weight.device
-    )
+    device = model.talker.codec_head.weight.device
+    spare = spare_slots(config, device)
+    slots = config.kv_slots + spare
+    cache = TalkerCache.allocate(model.config.talker.stack, slots, config.positions, model.cache_dtype, device)
     with torch.inference_mode():
-        kv_pool = KVPool(cache, poison=poison)
-        codec_pool = CodecPool(CodecStatePool(model.decoder.fresh(config.streams)))
+        kv_pool = KVPool(cache, spare=spare, poison=poison)
+        codec_pool = CodecPool(CodecStatePool(model.decoder.fresh(config.streams + spare)), spare=spare)
     rows = config.rows_per_call
     prefixes = PrefixStore(config.prefix_cache_bytes)
     runner = Runner(model.config, model.talker, model.code_predictor, kv_pool, rows_per_call=rows, prefixes=prefixes)
     codec = CodecStage(model.decoder, codec_pool, rows_per_call=rows)
+    if spare:
+        record(runner, codec, config)
     rate_hz = model.config.codec.sample_rate_hz
     stats = EngineStats()
     roster = Roster(runner, codec_pool, rate_hz, stats)

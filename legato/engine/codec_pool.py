@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from legato.engine.leases import CodecLease, SlotBook
+from legato.engine.leases import CodecLease, SlotBook, last_of
 from legato.errors import StateError
 from legato.flow import StreamId
 from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool
@@ -17,9 +17,11 @@ from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool
 class CodecPool:
     """Leases of codec slots, and the histories behind them."""
 
-    def __init__(self, storage: CodecStatePool) -> None:
-        self._storage = storage
-        self._book = SlotBook(storage.slots)
+    def __init__(self, storage: CodecStatePool, *, spare: int = 0) -> None:
+        """`spare`: slots at the end that nobody is ever given; idle rows of a batch use the last one."""
+        self.storage = storage
+        self._spare = range(storage.slots - spare, storage.slots)
+        self._book = SlotBook(storage.slots - spare)
 
     @property
     def free(self) -> int:
@@ -32,38 +34,44 @@ class CodecPool:
         return self._book.balanced
 
     @property
+    def spare(self) -> int:
+        """The slot for idle rows; `StateError` where the pool has none."""
+        return last_of(self._spare)
+
+    @property
     def slot_bytes(self) -> int:
         """Bytes of one stream's history."""
-        return self._storage.slot_bytes
+        return self.storage.slot_bytes
 
     def acquire(self, stream: StreamId, start: Sequence[CodecHistory]) -> CodecLease:
         """A lease for `stream`, fresh, or continued from the one history in `start` (a cloned voice's)."""
         slot, epoch = self._book.acquire()
         lease = CodecLease(slot=slot, epoch=epoch, stream=stream)
-        row = self._rows([lease])
+        row = self.rows([lease])
         if start:
-            self._storage.restore(row, start[0])
+            self.storage.restore(row, start[0])
         else:
-            self._storage.reset(row)
+            self.storage.reset(row)
         return lease
 
     def gather(self, leases: Sequence[CodecLease]) -> CodecHistory:
         """The histories of `leases`, one row each, in their order."""
-        return self._storage.gather(self._rows(leases))
+        return self.storage.gather(self.rows(leases))
 
     def scatter(self, leases: Sequence[CodecLease], history: CodecHistory) -> None:
         """Store the histories after a window."""
-        self._storage.scatter(self._rows(leases), history)
+        self.storage.scatter(self.rows(leases), history)
 
     def release(self, lease: CodecLease) -> None:
         """End a lease; the slot is filled with NaN."""
-        row = self._rows([lease])
+        row = self.rows([lease])
         self._book.release(lease.slot, lease.epoch)
-        self._storage.poison(row)
+        self.storage.poison(row)
 
-    def _rows(self, leases: Sequence[CodecLease]) -> CodecRows:
+    def rows(self, leases: Sequence[CodecLease]) -> CodecRows:
+        """The slots of `leases`, in their order; a stale lease is refused."""
         for lease in leases:
             if not isinstance(lease, CodecLease):
                 raise StateError(f"the codec pool was shown a {type(lease).__name__}, not a CodecLease")
             self._book.check(lease.slot, lease.epoch)
-        return CodecRows.of([lease.slot for lease in leases], self._storage.device)
+        return CodecRows.of([lease.slot for lease in leases], self.storage.device)

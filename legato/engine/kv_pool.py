@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from legato.engine.leases import KVLease, SlotBook
+from legato.engine.leases import KVLease, SlotBook, last_of
 from legato.errors import StateError
 from legato.flow import SequenceId
 from legato.models.talker.state import KVRows, TalkerCache, poison
@@ -33,9 +33,11 @@ class KVCopy:
 class KVPool:
     """Leases of talker slots."""
 
-    def __init__(self, cache: TalkerCache, *, poison: bool = False) -> None:
+    def __init__(self, cache: TalkerCache, *, spare: int = 0, poison: bool = False) -> None:
+        """`spare`: slots at the end that nobody is ever given; idle rows of a batch use the last one."""
         self.cache = cache
-        self._book = SlotBook(cache.slots)
+        self._spare = range(cache.slots - spare, cache.slots)
+        self._book = SlotBook(cache.slots - spare)
         self._poison = poison
         if poison:
             self._poison_slots(range(cache.slots))
@@ -49,6 +51,11 @@ class KVPool:
     def balanced(self) -> bool:
         """True when every slot is free."""
         return self._book.balanced
+
+    @property
+    def spare(self) -> int:
+        """The slot for idle rows; `StateError` where the pool has none."""
+        return last_of(self._spare)
 
     def acquire(self, sequence: SequenceId) -> KVLease:
         """A lease for `sequence`; `StateError` when no slot is free."""

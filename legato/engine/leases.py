@@ -64,3 +64,10 @@ class SlotBook:
         self.check(slot, epoch)
         self._epochs[slot] += 1
         self._free.append(slot)
+
+
+def last_of(spare: range) -> int:
+    """The last of a pool's spare slots; `StateError` where it has none."""
+    if not spare:
+        raise StateError("this pool was made without a spare slot")
+    return spare[-1]

@@ -19,14 +19,14 @@ from legato.engine.batches import batches
 from legato.engine.kv_pool import KVPool
 from legato.engine.prefixes import PrefixKey, PrefixStore, shared_positions
 from legato.engine.sequence import Seat, Sequence, text_to_feed
+from legato.engine.steps import FirstCodeInputs, FrameInputs, StepCompute, Steps
 from legato.errors import GenerationError, NonFiniteError, StateError
 from legato.flow import FinishReason, Frame, SequenceId
-from legato.models.code_predictor.predict import predict_frame
 from legato.models.code_predictor.predictor import CodePredictor
 from legato.models.noise import uniforms
-from legato.models.sampling import SamplingRows, draw, process_first_code_logits
+from legato.models.sampling import SamplingRows
 from legato.models.talker.backbone import Talker
-from legato.models.talker.embed import embed_prompt, next_input
+from legato.models.talker.embed import embed_prompt
 from legato.models.voice import Voice
 
 
@@ -61,9 +61,9 @@ class Runner:
         self._prefixes = prefixes
         self._rows_per_call = rows_per_call
         self.pool = pool
+        self.compute: StepCompute = Steps(config, talker, predictor, pool.cache)
         self.frames_drawn = 0
-        self._talker = talker
-        self._predictor = predictor
+        self._talker, self._predictor = talker, predictor
         self._device = talker.codec_head.weight.device
         self._work: dict[SequenceId, _Work] = {}
 
@@ -142,34 +142,43 @@ class Runner:
             self._prefixes.keep(key, self.pool.copy_out(lease, sequence.seat.positions))
 
     def _step(self, sequences: List[Sequence]) -> None:
-        seats = [sequence.seat for sequence in sequences]
-        frames = torch.tensor([seat.unfed[0] for seat in seats], device=self._device)
+        seats, home = [sequence.seat for sequence in sequences], self.compute.home
+        positions = [seat.positions for seat in seats]
+        span = self._span([position + 1 for position in positions])
         tokens = [text_to_feed(each.seat.plan, each.track, each.frames - 1)[0] for each in sequences]
-        x = next_input(self._talker, self._predictor, frames, torch.tensor(tokens, device=self._device))
-        hidden = self._advance(seats, x[:, None], [seat.positions for seat in seats], [1] * len(seats))
+        hidden = self.compute.talker(
+            torch.tensor([seat.unfed[0] for seat in seats], device=home),
+            torch.tensor(tokens, device=home),
+            self.pool.rows([seat.lease for seat in seats]),
+            torch.tensor(positions, device=home),
+            span=span,
+        )
         for sequence, state in zip(sequences, hidden, strict=True):
             sequence.seat.positions += 1
             sequence.seat.unfed.clear()
             self._work[sequence.id].hidden[:] = [state]
 
     def _draw_first_codes(self, sequences: List[Sequence]) -> list[int | FinishReason | GenerationError]:
-        talker = self.config.talker
-        rows = SamplingRows.of([sequence.sampling for sequence in sequences], self._device)
-        logits = process_first_code_logits(
-            self._talker.first_code_logits(self._hidden(sequences)),
-            torch.stack([self._work[sequence.id].seen for sequence in sequences]),
-            frames=torch.tensor([sequence.frames for sequence in sequences], device=self._device),
-            allow_eos=torch.tensor([not sequence.ends_with_track for sequence in sequences], device=self._device),
-            repetition_penalty=rows.repetition_penalty,
-            codebook_size=self.config.code_predictor.codebook_size,
-            eos=talker.ids.eos,
+        home, eos = self.compute.home, self.config.talker.ids.eos
+        rows = SamplingRows.of([sequence.sampling for sequence in sequences], home)
+        drawn = self.compute.first_codes(
+            FirstCodeInputs(
+                hidden=self._hidden(sequences),
+                seen=torch.stack([self._work[sequence.id].seen for sequence in sequences]),
+                frames=torch.tensor([sequence.frames for sequence in sequences], device=home),
+                allow_eos=torch.tensor([not sequence.ends_with_track for sequence in sequences], device=home),
+                temperature=rows.first.temperature,
+                top_k=rows.first.top_k,
+                top_p=rows.first.top_p,
+                repetition_penalty=rows.repetition_penalty,
+                uniform=self._noise(sequences)[:, 0],
+            )
         )
-        drawn = draw(logits, rows.first, self._noise(sequences)[:, 0])
         outcomes: list[int | FinishReason | GenerationError] = []
         for sequence, code, finite in zip(sequences, drawn.codes.tolist(), drawn.finite.tolist(), strict=True):
             if not finite:
                 outcomes.append(_not_finite("the talker's logits", sequence))
-            elif code == talker.ids.eos:
+            elif code == eos:
                 outcomes.append(FinishReason.EOS)
             else:
                 self._work[sequence.id].seen[code] = True
@@ -178,14 +187,17 @@ class Runner:
         return outcomes
 
     def _draw_frames(self, sequences: List[Sequence]) -> list[Frame | GenerationError]:
-        first = torch.tensor([self._work[sequence.id].first_code[0] for sequence in sequences], device=self._device)
-        drawn = predict_frame(
-            self._predictor,
-            self._talker.model.codec_embedding,
-            self._hidden(sequences),
-            first,
-            settings=SamplingRows.of([sequence.sampling for sequence in sequences], self._device).residual,
-            noise=self._noise(sequences),
+        home = self.compute.home
+        how = SamplingRows.of([sequence.sampling for sequence in sequences], home).residual
+        drawn = self.compute.frames(
+            FrameInputs(
+                hidden=self._hidden(sequences),
+                first_code=torch.tensor([self._work[each.id].first_code[0] for each in sequences], device=home),
+                temperature=how.temperature,
+                top_k=how.top_k,
+                top_p=how.top_p,
+                noise=self._noise(sequences),
+            )
         )
         self.frames_drawn += len(sequences)
         for sequence in sequences:
@@ -196,9 +208,7 @@ class Runner:
         ]
 
     def _advance(self, seats: List[Seat], x: Tensor, starts: list[int], lengths: list[int]) -> Tensor:
-        ends = [start + length for start, length in zip(starts, lengths, strict=True)]
-        if max(ends) > self.positions:
-            raise StateError(f"position {max(ends)} is beyond the slot's {self.positions}")
+        span = self._span([start + length for start, length in zip(starts, lengths, strict=True)])
         rows = self.pool.rows([seat.lease for seat in seats])
         ragged = min(lengths) < x.shape[1]
         hidden: Tensor = self._talker.forward(
@@ -207,9 +217,15 @@ class Runner:
             x,
             torch.tensor(starts, device=self._device),
             torch.tensor(lengths, device=self._device) if ragged else None,
-            span=max(ends),
+            span=span,
         )
         return hidden
+
+    def _span(self, ends: list[int]) -> int:
+        """The positions that a call looks at, `StateError` where they do not fit a slot."""
+        if max(ends) > self.positions:
+            raise StateError(f"position {max(ends)} is beyond the slot's {self.positions}")
+        return max(ends)
 
     def _prompt_slice(self, sequence: Sequence, start: int, length: int, longest: int) -> Tensor:
         rows = self._work[sequence.id].prompt[start : start + length]
@@ -221,7 +237,7 @@ class Runner:
     def _noise(self, sequences: List[Sequence]) -> Tensor:
         Q = self.config.talker.num_codebooks
         rows = [uniforms(each.seed, each.number, each.frames, Q) for each in sequences]
-        return torch.tensor(rows, dtype=torch.float64, device=self._device)
+        return torch.tensor(rows, dtype=torch.float64, device=self.compute.home)
 
 
 def _not_finite(what: str, sequence: Sequence) -> NonFiniteError:

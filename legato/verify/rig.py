@@ -1,7 +1,8 @@
 """The engine's loop driven by hand, with counters: who joins, leaves or waits in which turn is the check's choice.
 
-Wired as `engine.assembly` wires it, but without a thread, so that a run is the same every time. A rig lives for one
-scenario. A control hands in a broken part.
+Wired as `engine.assembly` wires it, but without a thread, so that a run is the same every time, and call by call: what
+an engine on CUDA records is compared with its calls in the group of graphs. A rig lives for one scenario. A control
+hands in a broken part.
 """
 
 from __future__ import annotations

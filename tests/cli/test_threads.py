@@ -49,12 +49,14 @@ def test_an_older_container_too(tmp_path: Path, quota: str, whole: int) -> None:
 def test_torch_is_told_once_and_what_was_asked() -> None:
     import torch
 
-    before, rounded = torch.get_num_threads(), torch.backends.cudnn.allow_tf32
+    cudnn, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    before, rounded = torch.get_num_threads(), (cudnn.allow_tf32, products.allow_tf32)
     try:
-        torch.backends.cudnn.allow_tf32 = True
+        cudnn.allow_tf32 = products.allow_tf32 = True
         assert set_threads(1) == torch.get_num_threads() == 1
         assert set_threads(None) == torch.get_num_threads() == default_threads() >= 1
-        assert not torch.backends.cudnn.allow_tf32  # on CUDA, float32 stays float32
+        assert not cudnn.allow_tf32  # on CUDA, float32 stays float32
+        assert not products.allow_tf32
     finally:
         torch.set_num_threads(before)
-        torch.backends.cudnn.allow_tf32 = rounded
+        cudnn.allow_tf32, products.allow_tf32 = rounded

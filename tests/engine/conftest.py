@@ -6,13 +6,15 @@ On matrices of 32 columns a second thread only waits for the first: with it the 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 import torch
 
 from legato.engine.engine import Engine
 from tests.engine.clients import MakeEngine, tiny_engine
+from tests.fake_cuda import fake_cuda
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -22,6 +24,16 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+Cuda = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture(params=["in name", pytest.param("real", marks=pytest.mark.cuda)])
+def cuda(request: pytest.FixtureRequest) -> Cuda:
+    """A block in which there is a device: one in name alone, and once more a real one where there is one."""
+    devices: dict[str, Cuda] = {"in name": fake_cuda, "real": nullcontext}
+    return devices[request.param]
 
 
 @pytest.fixture

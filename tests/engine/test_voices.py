@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -149,14 +150,16 @@ def test_a_reference_goes_to_the_device_that_its_model_is_on(tiny_checkpoint: Ti
     elsewhere = load_model(tiny_checkpoint("tiny-base"))
     assert elsewhere.encoder is not None
     assert elsewhere.speaker_encoder is not None
-    for module in (elsewhere.decoder, elsewhere.encoder, elsewhere.speaker_encoder):
+    decoder, encoder = deepcopy(elsewhere.decoder), deepcopy(elsewhere.encoder)
+    speaker = deepcopy(elsewhere.speaker_encoder)
+    for module in (decoder, encoder, speaker):
         module.to("meta")
-    store = VoiceStore(elsewhere.decoder, elsewhere.encoder, elsewhere.speaker_encoder, limit_bytes=2**28)
+    store = VoiceStore(decoder, encoder, speaker, limit_bytes=2**28)
     voice = store.voice(recording(1), WORDS)
     tensors = [voice.codes, voice.speaker_vector, *(each for history in voice.histories for each in history.tensors())]
     assert {tensor.device.type for tensor in tensors} == {"meta"}
     with pytest.raises(RuntimeError, match="meta"):
-        elsewhere.encoder.encode(torch.from_numpy(recording(1))[None])  # the control: what the store must not do
+        encoder.encode(torch.from_numpy(recording(1))[None])  # the control: what the store must not do
 
 
 # --- clones side by side ---------------------------------------------------------------------------------------------
