@@ -14,7 +14,19 @@ import torch
 from legato import __version__
 from legato.errors import InputError
 from legato.models.load import LoadedModel
-from legato.verify import cancel, codec, codec_layers, company, convolution, predictor, reuse, streamed, talker, voices
+from legato.verify import (
+    cancel,
+    codec,
+    codec_layers,
+    company,
+    convolution,
+    predictor,
+    recorded,
+    reuse,
+    streamed,
+    talker,
+    voices,
+)
 from legato.verify.compare import failure
 from legato.verify.lines import CheckLine, Tally, Where, tally
 from legato.verify.subject import FULL, Depth, Subject, dtype_name
@@ -28,6 +40,7 @@ GROUPS: dict[str, Check] = {
     codec.GROUP: codec.check_codec,
     talker.GROUP: talker.check_talker,
     predictor.GROUP: predictor.check_predictor,
+    recorded.GROUP: recorded.check_recorded,
     company.GROUP: company.check_company,
     cancel.GROUP: cancel.check_cancel,
     reuse.GROUP: reuse.check_reuse,

@@ -61,14 +61,23 @@ def check_talker(subject: Subject) -> Iterator[CheckLine]:
 
 
 def talker_inputs(subject: Subject, positions: int, rows: int) -> Tensor:
-    """Input vectors [rows, positions, D]: fixed frames of codes, each with a fixed text token."""
-    talker, predictor = subject.model.talker, subject.model.code_predictor
+    """Input vectors [rows, positions, D] of `fixed_inputs`."""
+    return embedded(subject, *fixed_inputs(subject, positions, rows))
+
+
+def fixed_inputs(subject: Subject, positions: int, rows: int) -> tuple[Tensor, Tensor]:
+    """Fixed frames of codes [rows, positions, Q], each with a fixed text token [rows, positions, ids per token]."""
     text = subject.model.config.talker.text
     size, width = (text.text_vocab_size, 1) if isinstance(text, BpeTextConfig) else (len(text.phones), text.tables)
     generator = torch.Generator().manual_seed(1000 * subject.seed + 11)
     tokens = torch.randint(size, (rows * positions, width), generator=generator).to(subject.device)
-    frames = subject.codes(positions, salt=5, rows=rows).flatten(0, 1)
-    return next_input(talker, predictor, frames, tokens).view(rows, positions, -1)
+    return subject.codes(positions, salt=5, rows=rows), tokens.view(rows, positions, width)
+
+
+def embedded(subject: Subject, frames: Tensor, tokens: Tensor) -> Tensor:
+    """Frames [B, T, Q] and tokens [B, T, ids] -> the talker's input [B, T, D]."""
+    talker, predictor = subject.model.talker, subject.model.code_predictor
+    return next_input(talker, predictor, frames.flatten(0, 1), tokens.flatten(0, 1)).view(*frames.shape[:2], -1)
 
 
 def talker_tolerance(subject: Subject, x: Tensor, oracle: Tensor) -> Tolerance:

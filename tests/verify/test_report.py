@@ -178,6 +178,7 @@ def test_every_group_of_the_issue_is_there() -> None:
         "codec decoder",
         "talker with cache",
         "code predictor",
+        "recorded work",
         "rows of a batch",
         "cancel",
         "slot reuse after cancel",
