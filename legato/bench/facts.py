@@ -67,13 +67,12 @@ def this_machine(device: str) -> Machine:
 def model_facts(name: str, model: LoadedModel) -> ModelFacts:
     """The model as it was loaded; `name` is what the user called it."""
     modules = (model.talker, model.code_predictor, model.decoder)
-    codec = next(model.decoder.parameters())
     return ModelFacts(
         name=name,
         kind=model.config.kind,
         parameters=sum(_parameters(module) for whole in modules for module in whole.modules()),
-        talker_dtype=_dtype(model.talker.codec_head.weight),
-        codec_dtype=_dtype(codec),
+        talker_dtype=_dtype(model.talker.codec_head.weight.dtype),
+        codec_dtype=_dtype(model.decoder.dtype),
         quantisation=model.quant,
         codebooks=model.config.talker.num_codebooks,
         sample_rate_hz=model.config.codec.sample_rate_hz,
@@ -96,5 +95,5 @@ def _parameters(module: nn.Module) -> int:
     return own or inputs * outputs
 
 
-def _dtype(weight: torch.Tensor) -> str:
-    return str(weight.dtype).removeprefix("torch.")
+def _dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

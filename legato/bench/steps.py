@@ -52,8 +52,7 @@ class Limits:
 def limits_of(model: LoadedModel, ceilings: Ceilings) -> Limits:
     """The formats in which the model's products are made: with 8 bits in whole numbers, with 4 bits unpacked first."""
     language, sound = (
-        str(weight.dtype).removeprefix("torch.")
-        for weight in (model.talker.codec_head.weight, next(model.decoder.pre_conv.parameters()))
+        str(dtype).removeprefix("torch.") for dtype in (model.talker.codec_head.weight.dtype, model.decoder.dtype)
     )
     return Limits(ceilings, PRODUCTS.get(model.quant, language), sound)
 

@@ -15,6 +15,8 @@ from legato.models.codec.decoder import CodecDecoder
 from legato.models.codec.quantizer import Codebook
 from legato.models.layers.conv import CausalConvTranspose1d
 from legato.models.load import LoadedModel
+from legato.models.native.packed import PackedDepthwise
+from legato.models.native.panels import Panels
 from legato.models.talker.state import TalkerCache
 
 _PER_MAC = 2
@@ -93,6 +95,9 @@ def codec_macs_per_frame(decoder: CodecDecoder) -> int:
         weight = getattr(module, "weight", None)
         if isinstance(weight, Tensor) and weight.dim() == _CONV_DIMS:
             macs += positions * weight.numel()
+            positions, stride = positions * stride, 1
+        elif isinstance(module, Panels | PackedDepthwise):
+            macs += positions * own_linear_macs(module)
             positions, stride = positions * stride, 1
         else:
             macs += positions * own_linear_macs(module)

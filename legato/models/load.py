@@ -32,6 +32,7 @@ from legato.models.codec.quantizer import bake_codebook
 from legato.models.codec.upsample import pass_idle_units
 from legato.models.durations import DurationNet
 from legato.models.layers.quantized import Kernels
+from legato.models.native.codec import compile_decoder
 from legato.models.native.library import Missing, library
 from legato.models.progress import Progress, ProgressCallback
 from legato.models.quantize import choose, noted, rounded_names, run_stores, stores
@@ -56,6 +57,7 @@ class LoadedModel:
     `encoder` and `speaker_encoder` exist in Base checkpoints alone, `durations` in the embedded voice alone. Talker and
     predictor have one dtype, the codec another; RVQ tables, speaker encoder and duration net are always float32, and
     the text embedding is as in the file. `quant`: how talker and predictor are rounded; `quant_note`: that in words.
+    `codec_note`: by what the decoder computes.
     """
 
     folder: Path
@@ -68,6 +70,7 @@ class LoadedModel:
     durations: DurationNet | None
     quant: str = NONE
     quant_note: str = ""
+    codec_note: str = ""
 
     @property
     def cache_dtype(self) -> torch.dtype:
@@ -135,14 +138,14 @@ def load_model(
     unused = names.unused_in_codec(config.codec.encoder, encoder_built=encoder is not None)
     _fill(codec, codec_location(folder, codec_folder), unused, device, progress)
     pass_idle_units(decoder.decoder)
+    codec_note = compile_decoder(decoder, device)
     native = library() if choice.mode == INT8 and kernels.vnni else Missing("")
     for language in (talker, predictor):
         if rounded != NONE:
             stores(language, rounded)
         run_stores(language, kernels, language_dtype, native)
-    return LoadedModel(
-        folder, config, talker, predictor, decoder, encoder, speaker, durations, choice.mode, noted(choice, native)
-    )
+    notes = noted(choice, native), codec_note
+    return LoadedModel(folder, config, talker, predictor, decoder, encoder, speaker, durations, choice.mode, *notes)
 
 
 def _language_part(prefix: str, module: nn.Module, dtype: torch.dtype, rounded: str) -> _Part:

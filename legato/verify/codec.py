@@ -55,7 +55,7 @@ def check_codec(subject: Subject) -> Iterator[CheckLine]:
 
 def codec_tolerance(decoder: CodecDecoder, codes: Tensor, whole: Tensor) -> Tolerance:
     """Full scale is 1. In half precision: by what computing in it costs `whole`, against the weights in float32."""
-    dtype = decoder.pre_conv.conv.weight.dtype
+    dtype = decoder.dtype
     if dtype in SHARE:
         return of_full_scale(dtype)
     exact = wide_copy(decoder, torch.float32)

@@ -91,7 +91,7 @@ class Subject:
 
     @property
     def codec_dtype(self) -> torch.dtype:
-        return self.model.decoder.pre_conv.conv.weight.dtype
+        return self.model.decoder.dtype
 
     @property
     def frame_samples(self) -> int:

@@ -38,11 +38,16 @@ class CodecDecoder(nn.Module):
         self.upsample = nn.ModuleList(UpsampleStage(config.latent_dim, ratio) for ratio in config.upsampling_ratios)
         self.decoder = WaveHead(config.latent_dim, config.decoder_dim, config.upsample_rates)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """What it computes in; its codebooks may be kept more exactly."""
+        return self.pre_transformer.norm.weight.dtype
+
     def fresh(
         self, batch: int, dtype: torch.dtype | None = None, device: torch.device | str | None = None
     ) -> CodecHistory:
         """The history of `batch` streams before their first frame; dtype and device default to the weights'."""
-        like = self.pre_conv.conv.weight
+        like = self.pre_transformer.norm.weight
         dtype, device = dtype or like.dtype, device or like.device
         past = self.pre_transformer.history_shapes()
         return CodecHistory(

@@ -60,8 +60,8 @@ class FrameTransformer(nn.Module):
         self.head_dim, self.theta = config.head_dim, config.rope_theta
         self.layers = nn.ModuleList([FrameTransformerLayer(config) for _ in range(config.num_hidden_layers)])
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.input_proj = nn.Linear(config.latent_dim, config.hidden_size)
-        self.output_proj = nn.Linear(config.hidden_size, config.latent_dim)
+        self.input_proj: nn.Module = nn.Linear(config.latent_dim, config.hidden_size)
+        self.output_proj: nn.Module = nn.Linear(config.hidden_size, config.latent_dim)
 
     def history_shapes(self) -> list[tuple[int, int, int]]:
         """Heads, positions and head width of each layer's keys (and values) of one row."""

@@ -88,7 +88,7 @@ class ResidualUnit(nn.Module):
     def forward(self, x: Tensor, walk: HistoryWalk, lengths: Tensor | None) -> Tensor:
         """`x` [B, N, channels] -> the same shape."""
         y = walk.run(self.conv1, x, lengths, self.act1)
-        return walk.run(self.conv2, y, lengths, self.act2).add_(x)
+        return walk.run(self.conv2, y, lengths, self.act2, plus=x)
 
 
 class DecoderBlock(nn.Module):

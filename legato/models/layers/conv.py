@@ -87,19 +87,26 @@ class CausalLayer(nn.Module, ABC):
         return self.history_length, self.in_channels
 
     def forward(
-        self, x: Tensor, history: Tensor, lengths: Tensor | None = None, before: Activation = carry
+        self,
+        x: Tensor,
+        history: Tensor,
+        lengths: Tensor | None = None,
+        before: Activation = carry,
+        plus: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """`x` [B, N, in], `history` [B, history_length, in], `lengths` [B] valid positions of each row of `x`.
 
-        `before` is applied to the window first; the history holds its results. Returns y [B, positions out, out] and
-        the next history, which shares no memory with the window. What y holds behind a row's valid positions is
-        meaningless. Raises StateError where a strided layer's N is not a multiple of its stride.
+        `before` is applied to the window first; the history holds its results. Returns y [B, positions out, out], to
+        which `plus` of the same shape was added, and the next history, which shares no memory with the window. What y
+        holds behind a row's valid positions is meaningless. Raises StateError where a strided layer's N is not a
+        multiple of its stride.
         """
         keep = self.history_length
         joined = x.new_empty(x.shape[0], keep + x.shape[1], x.shape[2])
         joined[:, :keep] = history
         before(x, joined[:, keep:])
-        return self.compute(joined), advance(joined, keep, lengths, 1).clone()
+        y = self.compute(joined)
+        return y if plus is None else y.add_(plus), advance(joined, keep, lengths, 1).clone()
 
     @abstractmethod
     def compute(self, joined: Tensor) -> Tensor:
@@ -214,11 +221,18 @@ class HistoryWalk:
         self._old = tuple(histories)
         self._new: list[Tensor] = []
 
-    def run(self, layer: CausalLayer, x: Tensor, lengths: Tensor | None = None, before: Activation = carry) -> Tensor:
-        """Run `layer` over the window `x`, after the activation `before`, with the next history."""
+    def run(
+        self,
+        layer: CausalLayer,
+        x: Tensor,
+        lengths: Tensor | None = None,
+        before: Activation = carry,
+        plus: Tensor | None = None,
+    ) -> Tensor:
+        """Run `layer` over the window `x`, after the activation `before`, with the next history; `plus` is added."""
         if layer.history_length == 0:
-            return layer.forward(x, x[:, :0], before=before)[0]
-        y, history = layer.forward(x, self._old[len(self._new)], lengths, before)
+            return layer.forward(x, x[:, :0], before=before, plus=plus)[0]
+        y, history = layer.forward(x, self._old[len(self._new)], lengths, before, plus)
         self._new.append(history)
         return y
 

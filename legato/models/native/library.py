@@ -1,4 +1,4 @@
-"""`layers.c` as a library of this process: compiled once for this CPU, kept in the user's cache, called by address.
+"""C files as libraries of this process: compiled once for this CPU, kept in the user's cache; and that of `layers.c`.
 
 Owns the compiled file. Whatever goes wrong is a sentence, not an error: there is another way to compute. Knows no
 module and no weights.
@@ -107,43 +107,51 @@ class Missing:
 @lru_cache(maxsize=1)
 def library() -> Library | Missing:
     """The library of this process, compiled first where it is not in the cache."""
-    if not native_allowed():
-        return Missing(f"{SWITCH} is 0")
-    if sys.platform != "linux" or torch.backends.cpu.get_cpu_capability() != "AVX512":
-        return Missing("no AVX-512")
     if not torch.cpu._is_vnni_supported():
         return Missing("no VNNI")
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        return Missing("no C compiler (cc)")
-    try:
-        loaded = ctypes.CDLL(str(_compiled(compiler)))
-    except (OSError, subprocess.SubprocessError) as error:
-        return Missing(f"{compiler} failed: {error}")
+    loaded = compiled("layers", (SOURCE,))
+    if isinstance(loaded, Missing):
+        return loaded
     loaded.legato_layers.restype = loaded.legato_map.restype = None
     return Library(loaded.legato_layers, loaded.legato_map)
 
 
-def _compiled(compiler: str) -> Path:
-    """The compiled file, named by source, compiler and CPU: one made elsewhere is not taken for ours."""
+def compiled(name: str, sources: tuple[Path, ...], headers: tuple[Path, ...] = ()) -> ctypes.CDLL | Missing:
+    """These files as one library, compiled first where it is not in the cache."""
+    if not native_allowed():
+        return Missing(f"{SWITCH} is 0")
+    if sys.platform != "linux" or torch.backends.cpu.get_cpu_capability() != "AVX512":
+        return Missing("no AVX-512")
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        return Missing("no C compiler (cc)")
+    try:
+        return ctypes.CDLL(str(_made(compiler, name, sources, headers)))
+    except (OSError, subprocess.SubprocessError) as error:
+        return Missing(f"{compiler} failed: {error}")
+
+
+def _made(compiler: str, name: str, sources: tuple[Path, ...], headers: tuple[Path, ...]) -> Path:
+    """The compiled file, named by sources, compiler and CPU: one made elsewhere is not taken for ours."""
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=20).stdout
     flags = [
         line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(("flags", "model name"))
     ]
-    key = hashlib.sha256(b"\0".join((SOURCE.read_bytes(), version, repr((flags[:2], FLAGS)).encode()))).hexdigest()
+    read = [each.read_bytes() for each in (*sources, *headers)]
+    key = hashlib.sha256(b"\0".join((*read, version, repr((flags[:2], FLAGS)).encode()))).hexdigest()
     folder = native_folder()
-    wanted = folder / f"layers-{key[:24]}.so"
+    wanted = folder / f"{name}-{key[:24]}.so"
     if wanted.is_file():
         return wanted
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as room:
-        made, library = Path(room) / "layers.o", Path(room) / "layers.so"
-        _run([compiler, *FLAGS, "-c", str(SOURCE), "-o", str(made)])
+        made, library = [Path(room) / f"{source.stem}.o" for source in sources], Path(room) / f"{name}.so"
+        for source, part in zip(sources, made, strict=True):
+            _run([compiler, *FLAGS, "-c", str(source), "-o", str(part)])
         # The threads must be torch's own: a second pool beside it would wait where torch computes.
         pool = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
-        _run(
-            [compiler, "-shared", str(made), *(map(str, pool[:1]) if pool else ["-fopenmp"]), "-lm", "-o", str(library)]
-        )
+        threads = [str(pool[0])] if pool else ["-fopenmp"]
+        _run([compiler, "-shared", *map(str, made), *threads, "-lm", "-o", str(library)])
         os.replace(library, wanted)
     return wanted
 

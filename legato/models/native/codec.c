@@ -1,0 +1,292 @@
+/* Convolutions and linear maps of the codec's decoder as products with weights packed once, for CPUs with AVX-512.
+
+   Owns nothing: weights, histories and results are the caller's. Knows no stream. An output is one sum in one order, by
+   the layer's sizes alone: whatever else is in the window or in the batch, and however many threads, it has the same
+   bits. codec_library.py mirrors the structs.
+
+   Numbers are float32 or, where `half`, bfloat16; sums are float32. A *step* is 4 bytes of input: one float32 or two
+   bfloat16. */
+
+#include "lanes.h"
+
+typedef struct {
+    const void *weight; /* panels of 32 outputs, the last of 16 if it has no more, [taps * steps][outputs][one step];
+                           of a single output as it is: [taps * width] */
+    const float *bias;  /* [n] or 0 */
+    int64_t taps, width, dilation, n, half;
+} Kernel;
+
+/* What is done to the input first. `first` and `second` [width]: of SNAKE factor and gain, of NORM the weight. */
+enum { AS_IT_IS, SNAKE, NORM, GELU, GATED };
+
+typedef struct {
+    const void *x;             /* [batch, positions, width]; GATED: gates and what they let through, 2 width */
+    const void *past;          /* [batch, keep, width]: what joins the window to the one before */
+    void *joined;              /* scratch: both, positions `pitch` bytes apart; 0: x is read where it lies */
+    void *kept;                /* [batch, keep, width]: the next `past` */
+    const int64_t *lengths;    /* valid positions of each row; 0: all */
+    const float *first, *second;
+    const float *scale;        /* [n], a factor of each output; or 0 */
+    const void *plus;          /* as y, is added to it; or 0 */
+    void *y;                   /* [batch, positions, n] */
+    int64_t batch, positions, keep, pitch, before, threads;
+    float eps;
+} Call;
+
+enum { PANEL = 32, ROWS = 12, BLOCK = 256, ROWS_AT_ONCE = 144, AHEAD = 2048 };
+
+/* --- products ---------------------------------------------------------------------------------------------------- */
+
+static inline __attribute__((always_inline)) __m512 add_product(__m512 sum, __m512i a, __m512i w, int half) {
+#ifdef __AVX512BF16__
+    if (half) return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)w);
+#endif
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(w), sum);
+}
+
+/* `m` rows times one panel of 16 `cols` outputs. Partial sums of some 256 steps are added up: short sums round less. */
+static inline __attribute__((always_inline)) void tile(const char *w, const char *const *rows, int m, int cols, int half,
+                                                       int64_t taps, int64_t steps, int64_t jump, float *sums) {
+    __m512 part[ROWS][2];
+    int64_t run = 0;
+    for (int r = 0; r < m; r++)
+        for (int c = 0; c < cols; c++) {
+            part[r][c] = _mm512_setzero_ps();
+            _mm512_storeu_ps(sums + r * PANEL + c * LANES, part[r][c]);
+        }
+    for (int64_t tap = 0; tap < taps; tap++)
+        for (int64_t from = 0; from < steps; from += BLOCK) {
+            int64_t end = least(from + BLOCK, steps);
+#pragma GCC unroll 4
+            for (int64_t s = from; s < end; s++) {
+                __m512i weights[2];
+                for (int c = 0; c < cols; c++) weights[c] = _mm512_loadu_si512(w + 64 * c);
+                for (int r = 0; r < m; r++) {
+                    int32_t value;
+                    memcpy(&value, rows[r] + tap * jump + 4 * s, 4);
+                    __m512i a = _mm512_set1_epi32(value);
+                    for (int c = 0; c < cols; c++) part[r][c] = add_product(part[r][c], a, weights[c], half);
+                }
+                for (int c = 0; c < cols; c++) _mm_prefetch(w + 64 * c + AHEAD, _MM_HINT_T0);
+                w += 64 * cols;
+            }
+            run += end - from;
+            if (run < BLOCK && (tap + 1 < taps || end < steps)) continue;
+            run = 0;
+            for (int r = 0; r < m; r++)
+                for (int c = 0; c < cols; c++) {
+                    float *sum = sums + r * PANEL + c * LANES;
+                    _mm512_storeu_ps(sum, _mm512_add_ps(_mm512_loadu_ps(sum), part[r][c]));
+                    part[r][c] = _mm512_setzero_ps();
+                }
+        }
+}
+
+#define CASE(M)                                                                                                         \
+    case M:                                                                                                             \
+        if (half)                                                                                                       \
+            cols == 2 ? tile(w, rows, M, 2, 1, taps, steps, jump, sums) : tile(w, rows, M, 1, 1, taps, steps, jump, sums); \
+        else                                                                                                            \
+            cols == 2 ? tile(w, rows, M, 2, 0, taps, steps, jump, sums) : tile(w, rows, M, 1, 0, taps, steps, jump, sums); \
+        break;
+
+static void any_tile(const char *w, const char *const *rows, int64_t m, int64_t cols, int64_t half, int64_t taps,
+                     int64_t steps, int64_t jump, float *sums) {
+    switch (m) {
+        CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+    }
+}
+
+/* One row times one output, whose weights lie as the row does. */
+static float single(const char *w, const char *row, int64_t half, int64_t taps, int64_t width, int64_t jump) {
+    __m512 sum = _mm512_setzero_ps();
+    for (int64_t tap = 0; tap < taps; tap++)
+        for (int64_t c = 0; c < width; c += LANES) {
+            __mmask16 some = lanes(width - c);
+            sum = _mm512_fmadd_ps(load(row + tap * jump, c, some, half), load(w, tap * width + c, some, half), sum);
+        }
+    return _mm512_reduce_add_ps(sum);
+}
+
+static void finish(const Kernel *k, const Call *call, int64_t row, int64_t m, int64_t at, const float *sums) {
+    for (int64_t r = 0; r < m; r++)
+        for (int64_t n = at; n < least(at + PANEL, k->n); n += LANES) {
+            __mmask16 some = lanes(k->n - n);
+            __m512 y = _mm512_loadu_ps(sums + r * PANEL + n - at);
+            if (k->bias) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(some, k->bias + n));
+            int64_t place = (row + r) * k->n + n;
+            if (call->scale) y = _mm512_mul_ps(y, _mm512_maskz_loadu_ps(some, call->scale + n));
+            if (call->plus) y = _mm512_add_ps(y, load(call->plus, place, some, k->half));
+            store(call->y, place, some, k->half, y);
+        }
+}
+
+/* Called by all threads of a team. */
+static void product(const Kernel *k, const Call *call, const char *seen, int64_t pitch) {
+    int64_t steps = k->width * size_of(k->half) / 4, panels = (k->n + PANEL - 1) / PANEL;
+    int64_t rows = call->batch * call->positions, jump = k->dilation * pitch;
+    int64_t blocks = (rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
+    int64_t at_once = blocks ? ((rows + blocks - 1) / blocks + ROWS - 1) / ROWS * ROWS : 0;
+#pragma omp for schedule(static)
+    for (int64_t item = 0; item < blocks * panels; item++) {
+        int64_t panel = item % panels, from = item / panels * at_once, end = least(from + at_once, rows);
+        int64_t cols = k->n - panel * PANEL > LANES ? 2 : 1;
+        const char *w = (const char *)k->weight + panel * k->taps * steps * 4 * PANEL;
+        for (int64_t row = from; row < end; row += ROWS) {
+            const char *seen_by[ROWS];
+            float sums[ROWS * PANEL];
+            int64_t m = least(ROWS, end - row);
+            int64_t b = row / call->positions, i = row % call->positions;
+            for (int64_t r = 0; r < m; r++, i++) {
+                if (i == call->positions) i = 0, b++;
+                seen_by[r] = seen + (b * (call->keep + call->positions) + i) * pitch;
+            }
+            if (k->n > 1) any_tile(w, seen_by, m, cols, k->half, k->taps, steps, jump, sums);
+            else
+                for (int64_t r = 0; r < m; r++)
+                    sums[r * PANEL] = single(w, seen_by[r], k->half, k->taps, k->width, jump);
+            finish(k, call, row, m, panel * PANEL, sums);
+        }
+    }
+}
+
+/* --- what stands before them ------------------------------------------------------------------------------------- */
+
+/* sin(t)^2: t less a multiple of pi in three parts, then an odd polynomial on [-pi/2, pi/2]. Of NaN it is NaN. */
+static inline __m512 squared_sine(__m512 t) {
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(t, _mm512_set1_ps(0.318309886f)), _MM_FROUND_TO_NEAREST_INT);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(3.14159274f), t);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-8.74227766e-8f), r);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-3.43024900e-15f), r);
+    __m512 q = _mm512_mul_ps(r, r), p = _mm512_set1_ps(2.60006133e-6f);
+    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(-1.98066182e-4f));
+    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(8.33301733e-3f));
+    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(-1.66666571e-1f));
+    __m512 s = _mm512_fmadd_ps(_mm512_mul_ps(p, q), r, r);
+    return _mm512_min_ps(_mm512_set1_ps(1.0f), _mm512_mul_ps(s, s));
+}
+
+/* erf by a rational function, to about 4e-7. */
+static inline __m512 error_function(__m512 x) {
+    x = _mm512_max_ps(_mm512_set1_ps(-4.0f), _mm512_min_ps(_mm512_set1_ps(4.0f), x));
+    __m512 q = _mm512_mul_ps(x, x), p = _mm512_set1_ps(-2.72614225801306e-10f), d = _mm512_set1_ps(-1.45660718464996e-5f);
+    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(2.77068142495902e-8f));
+    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(-2.10102402082508e-6f));
+    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(-5.69250639462346e-5f));
+    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(-7.34990630326855e-4f));
+    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(-2.95459980854025e-3f));
+    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(-1.60960333262415e-2f));
+    d = _mm512_fmadd_ps(d, q, _mm512_set1_ps(-2.13374055278905e-4f));
+    d = _mm512_fmadd_ps(d, q, _mm512_set1_ps(-1.68282697438203e-3f));
+    d = _mm512_fmadd_ps(d, q, _mm512_set1_ps(-7.37332916720468e-3f));
+    d = _mm512_fmadd_ps(d, q, _mm512_set1_ps(-1.42647390514189e-2f));
+    return _mm512_div_ps(_mm512_mul_ps(x, p), d);
+}
+
+/* One position, `from` in numbers, into the joined input. */
+static inline __attribute__((always_inline)) void place(const Call *call, int kind, int64_t width, int half, int64_t from,
+                                                        void *to) {
+    __m512 by = _mm512_setzero_ps(), one = _mm512_set1_ps(1.0f);
+    if (kind == NORM) {
+        for (int64_t c = 0; c < width; c += LANES) {
+            __m512 x = load(call->x, from + c, lanes(width - c), half);
+            by = _mm512_fmadd_ps(x, x, by);
+        }
+        by = _mm512_set1_ps(1.0f / sqrtf(_mm512_reduce_add_ps(by) / (float)width + call->eps));
+    }
+    for (int64_t c = 0; c < width; c += LANES) {
+        __mmask16 some = lanes(width - c);
+        __m512 x = load(call->x, from + c, some, half);
+        if (kind == SNAKE) {
+            __m512 wave = squared_sine(_mm512_mul_ps(x, _mm512_maskz_loadu_ps(some, call->first + c)));
+            x = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(some, call->second + c), wave, x);
+        } else if (kind == NORM) {
+            x = _mm512_mul_ps(_mm512_mul_ps(x, by), _mm512_maskz_loadu_ps(some, call->first + c));
+        } else if (kind == GELU) {
+            __m512 bell = error_function(_mm512_mul_ps(x, _mm512_set1_ps(0.707106781f)));
+            x = _mm512_mul_ps(_mm512_mul_ps(x, _mm512_set1_ps(0.5f)), _mm512_add_ps(bell, one));
+        } else if (kind == GATED) {
+            __m512 open = _mm512_add_ps(exponential(_mm512_sub_ps(_mm512_setzero_ps(), x)), one);
+            x = _mm512_mul_ps(_mm512_div_ps(x, open), load(call->x, from + width + c, some, half));
+        }
+        store(to, c, some, half, x);
+    }
+}
+
+#define PLACE(KIND)                                                                                                     \
+    case KIND:                                                                                                          \
+        half ? place(call, KIND, width, 1, from, to) : place(call, KIND, width, 0, from, to);                           \
+        break;
+
+static void any_place(const Call *call, int64_t width, int64_t half, int64_t from, void *to) {
+    switch (call->before) { PLACE(AS_IT_IS) PLACE(SNAKE) PLACE(NORM) PLACE(GELU) PLACE(GATED) }
+}
+
+/* History, then window, then the next history out of both. Called by all threads of a team. */
+static void join(const Call *call, int64_t width, int64_t half) {
+    int64_t bytes = width * size_of(half), together = call->keep + call->positions;
+    int64_t stride = call->before == GATED ? 2 * width : width;
+#pragma omp for schedule(static)
+    for (int64_t row = 0; row < call->batch * together; row++) {
+        int64_t b = row / together, i = row % together - call->keep;
+        char *to = (char *)call->joined + row * call->pitch;
+        if (i < 0) memcpy(to, (const char *)call->past + (b * call->keep + call->keep + i) * bytes, (size_t)bytes);
+        else any_place(call, width, half, (b * call->positions + i) * stride, to);
+    }
+#pragma omp for schedule(static) nowait
+    for (int64_t row = 0; row < call->batch * call->keep; row++) {
+        int64_t b = row / call->keep, i = row % call->keep;
+        int64_t start = call->lengths ? call->lengths[b] : call->positions;
+        memcpy((char *)call->kept + row * bytes, (const char *)call->joined + (b * together + start + i) * call->pitch,
+               (size_t)bytes);
+    }
+}
+
+/* --- what is called ---------------------------------------------------------------------------------------------- */
+
+void legato_convolve(const Kernel *k, const Call *call) {
+#pragma omp parallel num_threads((int)call->threads)
+    {
+        if (call->joined) join(call, k->width, k->half);
+        product(k, call, call->joined ? call->joined : call->x, call->joined ? call->pitch : k->width * size_of(k->half));
+    }
+}
+
+/* Each channel by itself, then LayerNorm over the channels. `weight` [taps][width], `norm` and `shift` [width], `room`
+   [threads][width]. */
+void legato_depthwise(const Call *call, const float *weight, const float *bias, const float *norm, const float *shift,
+                      float *room, int64_t taps, int64_t width, int64_t half) {
+#pragma omp parallel num_threads((int)call->threads)
+    {
+        join(call, width, half);
+        float *own = room + omp_get_thread_num() * width;
+#pragma omp for schedule(static)
+        for (int64_t row = 0; row < call->batch * call->positions; row++) {
+            int64_t b = row / call->positions, i = row % call->positions;
+            const char *seen = (const char *)call->joined + (b * (call->keep + call->positions) + i) * call->pitch;
+            __m512 sum = _mm512_setzero_ps(), squares = sum;
+            for (int64_t c = 0; c < width; c += LANES) {
+                __mmask16 some = lanes(width - c);
+                __m512 y = _mm512_maskz_loadu_ps(some, bias + c);
+                for (int64_t tap = 0; tap < taps; tap++)
+                    y = _mm512_fmadd_ps(load(seen + tap * call->pitch, c, some, half),
+                                        _mm512_maskz_loadu_ps(some, weight + tap * width + c), y);
+                _mm512_mask_storeu_ps(own + c, some, y);
+                sum = _mm512_add_ps(sum, y);
+            }
+            __m512 mean = _mm512_set1_ps(_mm512_reduce_add_ps(sum) / (float)width);
+            for (int64_t c = 0; c < width; c += LANES) {
+                __mmask16 some = lanes(width - c);
+                __m512 off = _mm512_maskz_sub_ps(some, _mm512_maskz_loadu_ps(some, own + c), mean);
+                squares = _mm512_fmadd_ps(off, off, squares);
+            }
+            __m512 by = _mm512_set1_ps(1.0f / sqrtf(_mm512_reduce_add_ps(squares) / (float)width + call->eps));
+            for (int64_t c = 0; c < width; c += LANES) {
+                __mmask16 some = lanes(width - c);
+                __m512 off = _mm512_mul_ps(_mm512_sub_ps(_mm512_maskz_loadu_ps(some, own + c), mean), by);
+                store(call->y, row * width + c, some, half, _mm512_fmadd_ps(off, _mm512_maskz_loadu_ps(some, norm + c),
+                                                                            _mm512_maskz_loadu_ps(some, shift + c)));
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+"""`codec.c` and `attention.c` as a library of this process, and their structs. Knows no module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import Structure, c_float, c_int64, c_void_p
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from legato.models.native.library import Missing, compiled
+
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("codec.c", "attention.c"))
+HEADERS = (Path(__file__).with_name("lanes.h"),)
+
+AS_IT_IS, SNAKE, NORM, GELU, GATED = range(5)
+"""What a product does to its input first."""
+
+
+class Kernel(Structure):
+    """The packed weights of a product."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("weight", "bias")),
+        *((name, c_int64) for name in ("taps", "width", "dilation", "n", "half")),
+    )
+
+
+class Call(Structure):
+    """What one product reads and writes."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("x", "past", "joined", "kept", "lengths", "first", "second", "scale", "plus")),
+        ("y", c_void_p),
+        *((name, c_int64) for name in ("batch", "positions", "keep", "pitch", "before", "threads")),
+        ("eps", c_float),
+    )
+
+
+class Attention(Structure):
+    """What the attention of one layer reads and writes."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("qkv", "cos", "sin", "mask", "past_keys", "past_values", "keys", "values")),
+        *((name, c_void_p) for name in ("kept_keys", "kept_values", "lengths", "y", "scores")),
+        *((name, c_int64) for name in ("batch", "count", "past", "heads", "kv_heads", "d", "half", "threads")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CodecLibrary:
+    """The functions of both files. They let other Python threads run meanwhile."""
+
+    convolve: Callable[..., object]
+    depthwise: Callable[..., object]
+    attend: Callable[..., object]
+    rotation: Callable[..., object]
+
+
+@lru_cache(maxsize=2)
+def codec_library(dtype: torch.dtype) -> CodecLibrary | Missing:
+    """The library of this process for a codec that computes in `dtype`, compiled first where it is not in the cache."""
+    if dtype == torch.bfloat16 and not torch.cpu._is_avx512_bf16_supported():
+        return Missing("no AVX-512 BF16")
+    loaded = compiled("codec", SOURCES, HEADERS)
+    if isinstance(loaded, Missing):
+        return loaded
+    functions = (loaded.legato_convolve, loaded.legato_depthwise, loaded.legato_attend, loaded.legato_rotation)
+    for function, pointers, numbers in zip(functions, (2, 6, 1, 4), (0, 3, 0, 2), strict=True):
+        function.restype = None
+        function.argtypes = [c_void_p] * pointers + [c_int64] * numbers
+    return CodecLibrary(*functions)

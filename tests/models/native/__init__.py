@@ -1,0 +1,1 @@
+"""Tests of what is compiled for this CPU."""

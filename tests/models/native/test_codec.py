@@ -1,0 +1,246 @@
+"""The packed decoder: the same bits in any window, batch and number of threads; near float64; an ordinary copy."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from functools import lru_cache
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from legato.config.model import CodecDecoderConfig
+from legato.errors import StateError
+from legato.models.codec.decoder import CodecDecoder
+from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool, join_rows
+from legato.models.codec.upsample import SnakeBeta
+from legato.models.layers.conv import CausalConv1d, CausalConvTranspose1d, CausalLayer, carry
+from legato.models.native.codec import compile_decoder, pack_decoder
+from legato.models.native.codec_library import CodecLibrary, codec_library
+from legato.models.native.library import Missing
+from legato.models.native.packed import PackedConv1d, PackedConvTranspose1d, PackedSnake
+from legato.models.native.panels import packed, unpacked
+from tests.models.codec.tiny_codec import DECODER, EMBEDDED, tiny_decoder
+
+BOTH = [
+    pytest.param(dtype, marks=pytest.mark.skipif(isinstance(codec_library(dtype), Missing), reason="nothing compiled"))
+    for dtype in (torch.float32, torch.bfloat16)
+]
+pytestmark = pytest.mark.skipif(isinstance(codec_library(torch.float32), Missing), reason="nothing compiled here")
+
+
+@pytest.fixture(autouse=True)
+def _inference() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    with torch.inference_mode():
+        yield
+    torch.set_num_threads(threads)
+
+
+def library(dtype: torch.dtype) -> CodecLibrary:
+    found = codec_library(dtype)
+    assert isinstance(found, CodecLibrary)
+    return found
+
+
+@lru_cache
+def pair(config: CodecDecoderConfig, dtype: torch.dtype) -> tuple[CodecDecoder, CodecDecoder]:
+    """The same decoder, ordinary and packed."""
+    ordinary = tiny_decoder(config, dtype=dtype)
+    compiled = copy.deepcopy(ordinary)
+    pack_decoder(compiled, library(dtype))
+    return ordinary, compiled
+
+
+def codes_of(config: CodecDecoderConfig, rows: int, frames: int, seed: int = 0) -> Tensor:
+    drawn = torch.Generator().manual_seed(seed)
+    return torch.randint(config.codebook_size, (rows, frames, config.num_quantizers), generator=drawn)
+
+
+def whole(decoder: CodecDecoder, codes: Tensor) -> Tensor:
+    samples: Tensor = decoder(decoder.fresh(codes.shape[0]), codes)[0]
+    return samples
+
+
+def streamed(decoder: CodecDecoder, codes: Tensor, sizes: list[int], *, forget: bool = False) -> Tensor:
+    history, parts = decoder.fresh(codes.shape[0]), []
+    for window in torch.split(codes, sizes, dim=1):
+        samples, history = decoder(decoder.fresh(codes.shape[0]) if forget else history, window)
+        parts.append(samples)
+    return torch.cat(parts, dim=1)
+
+
+@pytest.mark.parametrize("config", [DECODER, EMBEDDED], ids=["official graph", "embedded graph"])
+@pytest.mark.parametrize("dtype", BOTH)
+@settings(max_examples=15, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 30), min_size=2, max_size=8),
+    rows=st.integers(1, 5),
+    threads=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+def test_windows_batches_and_threads_change_no_bit(
+    config: CodecDecoderConfig, dtype: torch.dtype, sizes: list[int], rows: int, threads: int, seed: int
+) -> None:
+    with torch.inference_mode():
+        decoder, codes = pair(config, dtype)[1], codes_of(config, rows, sum(sizes), seed)
+        torch.set_num_threads(1)
+        alone = torch.cat([whole(decoder, codes[row : row + 1]) for row in range(rows)])
+        torch.set_num_threads(threads)
+        assert torch.equal(streamed(decoder, codes, sizes), alone)
+        assert not torch.equal(streamed(decoder, codes, sizes, forget=True), alone)
+
+
+@pytest.mark.parametrize("dtype", BOTH)
+def test_rows_of_different_lengths_are_as_alone_to_the_bit(dtype: torch.dtype) -> None:
+    decoder, lengths = pair(DECODER, dtype)[1], [4, 0, 2]
+    codes = codes_of(DECODER, 3, 8)
+    _, start = decoder(decoder.fresh(3), codes[:, :4])
+    samples, after = decoder(start, codes[:, 4:], torch.tensor(lengths))
+    for row, length in enumerate(lengths):
+        own, history = decoder(start.select([row]), codes[row : row + 1, 4 : 4 + length])
+        assert torch.equal(samples[row : row + 1, : length * decoder.frame_samples], own)
+        assert not samples[row, length * decoder.frame_samples :].any()
+        assert same(after.select([row]), history)
+
+
+def same(one: CodecHistory, other: CodecHistory) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.tensors(), other.tensors(), strict=True))
+
+
+@pytest.mark.parametrize("dtype", BOTH)
+def test_nan_shows_and_stays_in_its_row(dtype: torch.dtype) -> None:
+    decoder, codes = pair(DECODER, dtype)[1], codes_of(DECODER, 2, 4)
+    poisoned = CodecStatePool(decoder.fresh(1)).gather(CodecRows.of([0]))
+    samples, _ = decoder(join_rows([poisoned, decoder.fresh(1)]), codes)
+    assert samples[0].isnan().any()
+    assert torch.equal(samples[1:], whole(decoder, codes[1:]))
+
+
+@pytest.mark.parametrize("config", [DECODER, EMBEDDED], ids=["official graph", "embedded graph"])
+def test_float32_is_near_float64(config: CodecDecoderConfig) -> None:
+    codes = codes_of(config, 2, 60)
+    exact = whole(tiny_decoder(config), codes)
+    ordinary, compiled = (float((whole(each, codes) - exact).abs().max()) for each in pair(config, torch.float32))
+    assert compiled <= 2e-5
+    assert compiled <= 3 * ordinary
+
+
+@pytest.mark.parametrize("dtype", [BOTH[1]])
+def test_bfloat16_costs_no_more_than_by_torch(dtype: torch.dtype) -> None:
+    codes = codes_of(DECODER, 2, 60)
+    ordinary, compiled = pair(DECODER, dtype)
+    exact = whole(copy.deepcopy(ordinary).float(), codes)
+    errors = [float((whole(each, codes) - exact).square().mean().sqrt()) for each in (ordinary, compiled)]
+    assert 0.0 < errors[1] <= 1.2 * errors[0]
+
+
+@pytest.mark.parametrize("dtype", BOTH)
+def test_a_copy_and_the_weights_are_of_the_ordinary_form(dtype: torch.dtype) -> None:
+    ordinary, compiled = pair(DECODER, dtype)
+    copied = copy.deepcopy(compiled)
+    weights = ordinary.state_dict()
+    for other in (copied.state_dict(), compiled.state_dict()):
+        assert list(other) == list(weights)
+        assert all(torch.equal(tensor, weights[name]) for name, tensor in other.items())
+    codes = codes_of(DECODER, 1, 6)
+    assert torch.equal(whole(copied, codes), whole(ordinary, codes))
+    assert whole(copied.double(), codes).dtype == torch.float64
+    for move in (compiled.double, compiled.bfloat16, lambda: compiled.to("cpu")):
+        with pytest.raises(StateError, match="can be neither moved nor converted"):
+            move()
+
+
+def test_another_dtype_is_refused() -> None:
+    decoder = pair(DECODER, torch.float32)[1]
+    with pytest.raises(StateError, match=r"take torch\.float32"):
+        decoder.pre_conv(torch.zeros(1, 1, 16).bfloat16(), torch.zeros(1, 2, 16).bfloat16())
+
+
+def test_it_is_said_by_what_a_decoder_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compile_decoder(tiny_decoder(dtype=torch.float32), "cpu") == "codec compiled for this CPU"
+    assert compile_decoder(tiny_decoder(dtype=torch.float32), "cuda:0") == "codec by torch on cuda:0"
+    codec_library.cache_clear()
+    monkeypatch.setenv("LEGATO_NATIVE", "0")
+    decoder = tiny_decoder(dtype=torch.float32)
+    note = compile_decoder(decoder, "cpu")
+    codec_library.cache_clear()
+    assert note == "codec by torch, slower than compiled: LEGATO_NATIVE is 0"
+    assert type(decoder.pre_conv) is CausalConv1d
+
+
+# --- layers ----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kind=st.sampled_from([1, 2, 3, 7, "transposed"]),
+    dilation=st.integers(1, 9),
+    sizes=st.tuples(st.integers(1, 40), st.integers(1, 70)),
+    rows=st.integers(1, 3),
+    count=st.integers(1, 40),
+    seed=st.integers(0, 99),
+)
+def test_any_convolution_on_whole_numbers(
+    kind: int | str, dilation: int, sizes: tuple[int, int], rows: int, count: int, seed: int
+) -> None:
+    """Sums of whole numbers are exact in any order: equal to the ordinary layer to the bit."""
+    drawn = torch.Generator().manual_seed(seed)
+    layer: CausalLayer
+    if isinstance(kind, str):
+        layer = CausalConvTranspose1d(*sizes, 6, stride=3)
+    else:
+        layer = CausalConv1d(*sizes, kind, dilation=dilation)
+    for parameter in layer.parameters():
+        parameter.data.copy_(torch.randint(-4, 5, parameter.shape, generator=drawn))
+    compiled = packed_layer(layer)
+    x = torch.randint(-9, 10, (rows, count, sizes[0]), generator=drawn).float()
+    past = torch.randint(-9, 10, (rows, *layer.history_shape), generator=drawn).float()
+    for one, other in zip(layer(x, past), compiled(x, past), strict=True):
+        assert torch.equal(one, other)
+
+
+def packed_layer(layer: CausalLayer) -> CausalLayer:
+    if isinstance(layer, CausalConvTranspose1d):
+        return PackedConvTranspose1d(layer, library(torch.float32))
+    assert isinstance(layer, CausalConv1d)
+    return PackedConv1d(layer, library(torch.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("outputs", [1, 5, 16, 17, 32, 40, 48, 50, 96])
+def test_what_is_packed_can_be_unpacked(outputs: int, dtype: torch.dtype) -> None:
+    matrix = torch.randn(outputs, 10).to(dtype)
+    assert torch.equal(unpacked(packed(matrix), outputs, 10), matrix)
+
+
+def snake_alone(alpha: Tensor) -> tuple[PackedConv1d, PackedSnake]:
+    """SnakeBeta before a convolution that changes nothing."""
+    snake, layer = SnakeBeta(alpha.shape[0]), CausalConv1d(alpha.shape[0], alpha.shape[0], 1)
+    snake.alpha.data.copy_(alpha)
+    layer.conv.weight.data.copy_(torch.eye(alpha.shape[0])[..., None])
+    assert layer.conv.bias is not None
+    nn.init.zeros_(layer.conv.bias)
+    return PackedConv1d(layer, library(torch.float32)), PackedSnake(snake)
+
+
+def test_snake_is_good_for_small_and_large_arguments() -> None:
+    layer, snake = snake_alone(torch.zeros(16))
+    for size in (1e-3, 1.0, 30.0, 1e3, 1e5, 1e6):
+        x = size * torch.randn(1, 500, 16, generator=torch.Generator().manual_seed(3))
+        wave = layer(x, x[:, :0], before=snake)[0].double() - x.double()
+        exact = x.double().sin().square()
+        assert float((wave - exact).abs().max()) <= 2e-7 + 1e-7 * float(x.abs().max())  # the sum's own rounding
+    for bad in (float("nan"), float("inf")):
+        assert layer(torch.full((1, 1, 16), bad), torch.zeros(1, 0, 16), before=snake)[0].isnan().all()
+
+
+def test_a_packed_layer_takes_a_packed_activation_alone() -> None:
+    layer, _ = snake_alone(torch.zeros(4))
+    x = torch.randn(1, 3, 4)
+    assert torch.equal(layer(x, x[:, :0], before=carry)[0], x)
+    with pytest.raises(StateError, match="cannot apply"):
+        layer(x, x[:, :0], before=SnakeBeta(4))
