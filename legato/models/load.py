@@ -9,21 +9,18 @@ Knows no engine.
 
 from __future__ import annotations
 
-import json
-import math
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from legato.config.checkpoint import read_model_config
 from legato.config.codec_checkpoint import codec_location
 from legato.config.model import ModelConfig, PhoneTextConfig
 from legato.config.quantization import INT8, NONE
-from legato.errors import CheckpointError, StateError, TensorError, UnsupportedError
+from legato.errors import StateError, TensorError, UnsupportedError
 from legato.models import names
 from legato.models.code_predictor.predictor import CodePredictor
 from legato.models.codec.decoder import CodecDecoder
@@ -33,17 +30,17 @@ from legato.models.codec.upsample import pass_idle_units
 from legato.models.durations import DurationNet
 from legato.models.layers.quantized import Kernels
 from legato.models.native.codec import compile_decoder
-from legato.models.native.library import Missing, library
+from legato.models.native.layers import join_steps, take_halves
+from legato.models.native.library import Library, Missing, library
 from legato.models.progress import Progress, ProgressCallback
-from legato.models.quantize import choose, noted, rounded_names, run_stores, stores
+from legato.models.quantize import KEPT, choose, noted, rounded_names, run_stores, stores
 from legato.models.speaker import SpeakerEncoder
+from legato.models.stored import STORED_BYTES, StoredTensors, weight_files
 from legato.models.talker.backbone import Talker
 
 __all__ = ["LoadedModel", "Progress", "ProgressCallback", "load_model"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-STORED_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "I8": 1, "U8": 1}
-"""Dtypes that are read from a file, and the bytes of one number."""
 WHOLE = ("I8", "U8")
 """Dtypes of the numbers of rounded weights; only a place that asks for whole numbers takes them."""
 AS_STORED = frozenset(("model.text_embedding.weight",))
@@ -81,12 +78,16 @@ class LoadedModel:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A module to fill: its place in the file, the dtype it computes in, and the names that keep the file's format."""
+    """A module to fill: its place in the file, the dtype it computes in, and the names that keep the file's format.
+
+    `halves` keep it where it is bfloat16.
+    """
 
     prefix: str
     module: nn.Module
     dtype: torch.dtype
     kept: frozenset[str] = frozenset()
+    halves: frozenset[str] = frozenset()
 
 
 def load_model(
@@ -97,12 +98,14 @@ def load_model(
     device: str = "cpu",
     codec_folder: Path | None = None,
     quant: str = NONE,
+    compiled: bool = True,
     progress: ProgressCallback | None = None,
 ) -> LoadedModel:
     """Load the checkpoint in `folder` (see `config.checkpoint` for where its speech tokenizer is looked for).
 
     `talker_dtype` serves the talker and the code predictor; both dtypes are "float32" or "bfloat16". `quant` rounds
-    the weights of both (`models.quantize`); a checkpoint that is stored so needs no asking. Raises `CheckpointError`,
+    the weights of both (`models.quantize`); a checkpoint that is stored so needs no asking. Without `compiled` nothing
+    is put in place of ordinary modules, for whoever takes them apart. Raises `CheckpointError`,
     `ConfigError` or `TensorError`, naming what is wrong, and `UnsupportedError` for another dtype or mode.
     """
     language_dtype, sound_dtype = _dtype("talker_dtype", talker_dtype), _dtype("codec_dtype", codec_dtype)
@@ -123,9 +126,12 @@ def load_model(
             if config.quantization != NONE:
                 stores(language, config.quantization)
     rounded = choice.mode if config.quantization == NONE else NONE
+    compiled = compiled and device.startswith("cpu")
+    native = library() if compiled and choice.mode in (NONE, INT8) else Missing("")
+    halves = isinstance(native, Library) and choice.mode == NONE
     main = [
-        _language_part(names.TALKER, talker, language_dtype, rounded),
-        _language_part(names.CODE_PREDICTOR, predictor, language_dtype, rounded),
+        _language_part(names.TALKER, talker, language_dtype, rounded, halves=halves),
+        _language_part(names.CODE_PREDICTOR, predictor, language_dtype, rounded, halves=halves),
     ]
     if speaker is not None:
         main.append(_Part(names.SPEAKER_ENCODER, speaker, torch.float32))
@@ -138,21 +144,38 @@ def load_model(
     unused = names.unused_in_codec(config.codec.encoder, encoder_built=encoder is not None)
     _fill(codec, codec_location(folder, codec_folder), unused, device, progress)
     pass_idle_units(decoder.decoder)
-    codec_note = compile_decoder(decoder, device)
-    native = library() if choice.mode == INT8 and kernels.vnni else Missing("")
+    codec_note = compile_decoder(decoder, device) if compiled else ""
     for language in (talker, predictor):
-        if rounded != NONE:
-            stores(language, rounded)
-        run_stores(language, kernels, language_dtype, native)
+        _make_fast(language, rounded, kernels, language_dtype, native, halves=halves)
     notes = noted(choice, native), codec_note
     return LoadedModel(folder, config, talker, predictor, decoder, encoder, speaker, durations, choice.mode, *notes)
 
 
-def _language_part(prefix: str, module: nn.Module, dtype: torch.dtype, rounded: str) -> _Part:
-    """Talker or predictor. Weights that will be rounded are only read, never converted first."""
+def _make_fast(
+    language: nn.Module,
+    rounded: str,
+    kernels: Kernels,
+    dtype: torch.dtype,
+    native: Library | Missing,
+    *,
+    halves: bool,
+) -> None:
+    """Put in place of filled maps and layers what multiplies them on this machine."""
+    if rounded != NONE:
+        stores(language, rounded)
+    run_stores(language, kernels, dtype, native)
+    if halves and isinstance(native, Library):
+        take_halves(language, native, KEPT)
+        join_steps(language, native)
+
+
+def _language_part(prefix: str, module: nn.Module, dtype: torch.dtype, rounded: str, *, halves: bool) -> _Part:
+    """Talker or predictor. Weights that will be rounded, or are multiplied as they lie, are never converted first."""
     kept = {name for name, parameter in module.named_parameters() if not parameter.is_floating_point()}
     kept |= {name for name, _ in module.named_parameters() if name.endswith((".scales", ".affine"))}
-    return _Part(prefix, module, dtype, AS_STORED | kept | (rounded_names(module) if rounded != NONE else frozenset()))
+    maps = rounded_names(module)
+    kept |= maps if rounded != NONE else frozenset()
+    return _Part(prefix, module, dtype, AS_STORED | kept, maps if halves else frozenset())
 
 
 def _dtype(field: str, name: str) -> torch.dtype:
@@ -179,54 +202,7 @@ def _duration_net(config: ModelConfig) -> DurationNet | None:
     )
 
 
-# --- files -----------------------------------------------------------------------------------------------------------
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a folder: `model.safetensors`, or the parts that its index names."""
-    index = folder / f"{names.MAIN_FILE}.index.json"
-    if (folder / names.MAIN_FILE).is_file():
-        return [folder / names.MAIN_FILE]
-    if not index.is_file():
-        raise CheckpointError(f"{folder / names.MAIN_FILE} is missing: it holds the weights", field=names.MAIN_FILE)
-    try:
-        parts = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
-        raise CheckpointError(f"{index} has no readable weight_map: {error!r}", field=index.name) from error
-    absent = [part for part in parts if not (folder / part).is_file()]
-    if absent:
-        raise CheckpointError(f"{folder} lacks {', '.join(absent)}, which {index.name} names", field=index.name)
-    return [folder / part for part in parts]
-
-
-class _Tensors:
-    """The tensors of one or several mapped files, read by name while the files are open."""
-
-    def __init__(self, stack: ExitStack, files: list[Path]) -> None:
-        self._reader_of: dict[str, safe_open] = {}
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        self.stored: dict[str, str] = {}
-        for file in files:
-            try:
-                reader = stack.enter_context(safe_open(str(file), framework="pt", device="cpu"))
-            except (SafetensorError, OSError) as error:
-                raise CheckpointError(
-                    f"{file} is not a complete safetensors file ({error}): fetch it again", field=file.name
-                ) from error
-            for name in reader.keys():  # noqa: SIM118  a file handle, not a mapping
-                header = reader.get_slice(name)
-                self._reader_of[name] = reader
-                self.shapes[name] = tuple(header.get_shape())
-                self.stored[name] = str(header.get_dtype())
-
-    def read(self, name: str) -> Tensor:
-        """A view of the mapped file."""
-        tensor: Tensor = self._reader_of[name].get_tensor(name)  # type: ignore[no-untyped-call]
-        return tensor
-
-    def bytes(self, source: names.Source) -> int:
-        """Bytes that a parameter's tensors take in the file."""
-        return sum(math.prod(self.shapes[name]) * STORED_BYTES[self.stored[name]] for name in source.names)
+# --- filling ---------------------------------------------------------------------------------------------------------
 
 
 def _fill(
@@ -234,7 +210,7 @@ def _fill(
 ) -> None:
     """Give every parameter of `parts` its tensor from the files of `folder`, after checking all names and shapes."""
     with ExitStack() as stack:
-        tensors = _Tensors(stack, weight_files(folder))
+        tensors = StoredTensors(stack, weight_files(folder))
         wanted = [(part, names.sources(part.module, part.prefix)) for part in parts]
         wrong = names.faults((source for _, table in wanted for source in table.values()), tensors.shapes, unused)
         wrong += _undecodable(wanted, tensors)
@@ -244,7 +220,8 @@ def _fill(
         done = 0
         for part, table in wanted:
             for name, source in table.items():
-                dtype = None if name in part.kept else part.dtype
+                stays = name in part.kept or (name in part.halves and tensors.stored[source.names[0]] == "BF16")
+                dtype = None if stays else part.dtype
                 wanted_order = part.module.get_parameter(name).stride()
                 _assign(part.module, name, _ordered(_converted(tensors, source, dtype, device), wanted_order))
                 done += tensors.bytes(source)
@@ -253,7 +230,7 @@ def _fill(
             _finish(part.module)
 
 
-def _undecodable(wanted: list[tuple[_Part, dict[str, names.Source]]], tensors: _Tensors) -> list[str]:
+def _undecodable(wanted: list[tuple[_Part, dict[str, names.Source]]], tensors: StoredTensors) -> list[str]:
     return [
         f"stored as {tensors.stored[name]}: {name} (this engine reads {', '.join(_readable(part, parameter))} here)"
         for part, table in wanted
@@ -268,7 +245,7 @@ def _readable(part: _Part, parameter: str) -> list[str]:
     return [dtype for dtype in STORED_BYTES if (dtype in WHOLE) == whole]
 
 
-def _converted(tensors: _Tensors, source: names.Source, dtype: torch.dtype | None, device: str) -> Tensor:
+def _converted(tensors: StoredTensors, source: names.Source, dtype: torch.dtype | None, device: str) -> Tensor:
     if source.baked:
         total, usage = (tensors.read(name) for name in source.names)
         return bake_codebook(total, usage).to(device)

@@ -33,7 +33,7 @@ from legato.models.layers.quantized import (
     to_int4,
     to_int8,
 )
-from legato.models.native.layers import NativeLayers, NativeLinear, all_native
+from legato.models.native.layers import HalfLinear, NativeLayers, NativeLinear, join_steps
 from legato.models.native.library import Library, Missing
 
 KEPT = ("codec_head",)
@@ -75,6 +75,8 @@ def choose(asked: str, stored: str, device: str, kernels: Kernels) -> Choice:
 
 def noted(choice: Choice, native: Library | Missing) -> str:
     """The note, and by what the products are computed."""
+    if choice.mode == NONE and isinstance(native, Library):
+        return "; ".join(filter(None, (choice.note, "layers compiled for this CPU")))
     if choice.mode != INT8 or (isinstance(native, Missing) and not native.reason):
         return choice.note
     if isinstance(native, Library):
@@ -124,10 +126,8 @@ def run_stores(module: nn.Module, kernels: Kernels, dtype: torch.dtype, native: 
                 setattr(parent, name, NativeLinear(child, native))
             elif isinstance(child, Int8Store | Int4Store):
                 setattr(parent, name, ready(child, kernels, dtype))
-    for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
-            if isinstance(child, Layers) and isinstance(native, Library) and all_native(child):
-                setattr(parent, name, NativeLayers(child, native))
+    if isinstance(native, Library):
+        join_steps(module, native)
 
 
 def rounded_names(module: nn.Module) -> frozenset[str]:
@@ -153,6 +153,8 @@ def exact_copy(module: _Module) -> _Module:
 def _exact(module: nn.Module) -> nn.Module:
     if isinstance(module, Int8Linear | Int4Linear | NativeLinear):
         return plain_linear(dense_weight(module), getattr(module, "bias", None), torch.float32)
+    if isinstance(module, HalfLinear):
+        return plain_linear(module.weight, module.bias, torch.float32)
     if isinstance(module, NativeLayers):
         return Layers(_exact(layer) for layer in module)
     return exact_copy(module)

@@ -20,8 +20,9 @@ from legato.config.quantization import KEY, METHOD, NONE, STORED
 from legato.errors import InputError, UnsupportedError
 from legato.models import names
 from legato.models.layers.quantized import Int4Store, Int8Store
-from legato.models.load import load_model, weight_files
+from legato.models.load import load_model
 from legato.models.quantize import rounded_names, stores
+from legato.models.stored import weight_files
 
 
 def write_quantized(source: Path, folder: Path, mode: str) -> int:
@@ -53,7 +54,7 @@ def write_quantized(source: Path, folder: Path, mode: str) -> int:
 
 def rounded_tensors(source: Path, mode: str) -> dict[str, Tensor]:
     """All tensors of the main file by name: those that are not rounded as they were."""
-    model = load_model(source, talker_dtype="bfloat16")
+    model = load_model(source, talker_dtype="bfloat16", compiled=False)
     parts: dict[str, nn.Module] = {names.TALKER: model.talker, names.CODE_PREDICTOR: model.code_predictor}
     gone = {prefix + name for prefix, part in parts.items() for name in rounded_names(part)}
     tensors: dict[str, Tensor] = {}

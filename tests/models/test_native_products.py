@@ -6,12 +6,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from legato.models.layers.quantized import Int8Store
 from legato.models.load import load_model
-from legato.models.native.layers import NativeLinear
+from legato.models.native.layers import HalfLinear, NativeLayers, NativeLinear
 from legato.models.native.library import Library, library
+from legato.models.talker.backbone import Talker
 from legato.models.talker.state import KVRows, RowWindow, TalkerCache, poison
 from tests.conftest import TinyCheckpoint
 
@@ -35,7 +36,7 @@ def test_sums_are_exact(inputs: int, outputs: int, rows: int) -> None:
     linear, x = made(inputs, outputs, rows)
     got = linear(x)
     peaks = x.abs().amax(1, keepdim=True)
-    numbers = (x * (127 / peaks)).round()
+    numbers = (x * (torch.full_like(peaks, 127) / peaks)).round()
     wanted = (numbers.long() @ linear.values.long().T).float() * linear.scales * (peaks / 127)
     assert torch.equal(got, wanted)
 
@@ -46,6 +47,60 @@ def test_a_row_is_the_same_alone(rows: int) -> None:
     together = linear(x)
     assert torch.equal(together, torch.cat([linear(row[None]) for row in x]))
     assert rows == 1 or not torch.equal(together.roll(1, 0), together)
+
+
+def made_half(inputs: int, outputs: int, rows: int) -> tuple[HalfLinear, Tensor]:
+    assert isinstance(COMPILED, Library)
+    source = torch.Generator().manual_seed(inputs + 1000 * outputs)
+    linear = nn.Linear(inputs, outputs, bias=False)
+    weight = torch.randn(outputs, inputs, generator=source).bfloat16()
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    return HalfLinear(linear, COMPILED), torch.randn(rows, inputs, generator=source)
+
+
+@settings(max_examples=60, deadline=None)
+@given(inputs=st.integers(1, 400), outputs=st.integers(1, 9), rows=st.integers(1, 40))
+def test_halves_are_multiplied_in_float32(inputs: int, outputs: int, rows: int) -> None:
+    """As near to float64 as float32 sums are, where inputs rounded to bfloat16 would be far off."""
+    linear, x = made_half(inputs, outputs, rows)
+    weight = linear.weight.double()
+    wanted, reach = x.double() @ weight.T, x.double().abs() @ weight.abs().T
+    assert ((linear(x) - wanted).abs() <= 1e-6 * reach).all()
+    rounded = x.bfloat16().double() @ weight.T
+    assert inputs < 8 or not ((rounded - wanted).abs() <= 1e-6 * reach).all()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 7, 8, 12, 31, 32, 33, 70])
+def test_a_row_of_halves_is_the_same_alone(rows: int) -> None:
+    linear, x = made_half(1030, 33, rows)
+    together = linear(x)
+    assert torch.equal(together, torch.cat([linear(row[None]) for row in x]))
+    x[0, 5] = float("nan")
+    poisoned = linear(x)
+    assert poisoned[0].isnan().all()
+    assert torch.equal(poisoned[1:], together[1:])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_checkpoint_in_bfloat16_is_computed_from_as_it_lies(dtype: str, tiny_checkpoint: TinyCheckpoint) -> None:
+    """Layers in C are what the ordinary modules give: in float32 to its rounding, in bfloat16 nearer than those."""
+    folder = tiny_checkpoint("tiny-custom-voice")
+    ready, plain = (load_model(folder, talker_dtype=dtype, compiled=each).talker for each in (True, False))
+    exact = load_model(folder, compiled=False).talker
+    assert isinstance(ready.model.layers, NativeLayers)
+    x = torch.randn(2, 19, exact.config.stack.hidden_size, generator=torch.Generator().manual_seed(3)).bfloat16()
+
+    def hidden(talker: Talker, kept: torch.dtype) -> Tensor:
+        cache = TalkerCache.allocate(talker.config.stack, 3, 19, kept)
+        of = x.to(talker.codec_head.weight.dtype)
+        return talker.forward_all(cache, KVRows.of([2, 0]), of, torch.zeros(2, dtype=torch.int64)).double()
+
+    with torch.inference_mode():
+        wanted = hidden(exact, torch.float32)
+        got, usual = (hidden(each, getattr(torch, dtype)) for each in (ready, plain))
+    worst, before = (got - wanted).abs().max(), (usual - wanted).abs().max()
+    assert worst < 2e-5 if dtype == "float32" else worst < before
+    assert not torch.equal(got, usual), "nothing was computed in C"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

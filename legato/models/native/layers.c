@@ -1,25 +1,17 @@
-/* A stack of decoder layers with 8-bit weights, for CPUs with AVX-512 VNNI: every layer of a step in one call.
+/* A stack of decoder layers with 8- or 16-bit weights, for CPUs with AVX-512: every layer of a step in one call.
 
    Owns nothing: weights, cache, scratch and results are the caller's. Knows no sequence; a row is one position of one
-   slot, and sees the positions of its slot up to its own, all rows of the call included. Inputs of a product are
-   rounded to 8 bits with a scale of their own row, and its sums are whole numbers: a row is the same in any company.
-   library.py mirrors the structs. */
+   slot, and sees the positions of its slot up to its own, all rows of the call included. A row is the same in any
+   company. library.py mirrors the structs. */
 
-#include <immintrin.h>
 #include <math.h>
 #include <omp.h>
-#include <stdint.h>
 #include <string.h>
 
-typedef struct {
-    const int8_t *values; /* [n, k] */
-    const float *scales;  /* [n] */
-    const int32_t *sums;  /* [n], of the values of an output */
-    int64_t n, k;
-} Map;
+#include "maps.h"
 
 typedef struct {
-    Map qkv, out, gate_up, down;
+    Map qkv[3], out, gate_up[2], down; /* joint ones come first, and what is in them has no outputs */
     const float *input_norm, *post_norm, *q_norm, *k_norm;
 } Layer;
 
@@ -35,138 +27,6 @@ typedef struct {
     const int64_t *slots, *positions;                /* of each row */
     int64_t half;                                    /* bfloat16 if not 0, else float32 */
 } Cache;
-
-enum { LANES = 16, BYTES = 64 };
-
-static int64_t padded(int64_t k) { return (k + BYTES - 1) / BYTES * BYTES; }
-
-/* --- products ---------------------------------------------------------------------------------------------------- */
-
-/* q = round(x / peak * 127) + 128; returns peak / 127. A row with NaN or infinity gets NaN as its scale. */
-static float round_row(const float *x, int64_t k, uint8_t *q) {
-    __m512 top = _mm512_setzero_ps(), bad = _mm512_setzero_ps();
-    for (int64_t i = 0; i < k; i += LANES) {
-        __mmask16 m = k - i < LANES ? (__mmask16)((1u << (k - i)) - 1) : 0xffff;
-        __m512 v = _mm512_maskz_loadu_ps(m, x + i);
-        top = _mm512_max_ps(top, _mm512_abs_ps(v));
-        bad = _mm512_fmadd_ps(v, _mm512_setzero_ps(), bad);
-    }
-    float peak = _mm512_reduce_max_ps(top), scale = peak / 127.0f;
-    __m512 by = _mm512_set1_ps(peak > 0 ? 127.0f / peak : 0.0f);
-    for (int64_t i = 0; i < k; i += LANES) {
-        __mmask16 m = k - i < LANES ? (__mmask16)((1u << (k - i)) - 1) : 0xffff;
-        __m512i v = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_maskz_loadu_ps(m, x + i), by));
-        _mm_storeu_si128((__m128i *)(q + i), _mm512_cvtepi32_epi8(_mm512_add_epi32(v, _mm512_set1_epi32(128))));
-    }
-    return scale + _mm512_reduce_add_ps(bad);
-}
-
-/* Weights are read in the order in which they lie, and up to so many bytes ahead of it where rows give time for that. */
-enum { AHEAD = 16384 };
-
-/* sums + a * b, four at a time. As an intrinsic it is the same instruction, but compilers copy registers around it. */
-static inline __m512i add_products(__m512i sums, __m512i a, __m512i b) {
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(a), "v"(b));
-    return sums;
-}
-
-/* One output of `rows` rows, at most 4. Sums are split in `parts`, so that one need not wait for the last. */
-static inline __attribute__((always_inline)) void one(const Map *map, int64_t n, int rows, int parts, const uint8_t *q,
-                                                      const float *scales, float *y) {
-    const int8_t *w = map->values + n * map->k;
-    int64_t stride = padded(map->k), whole = map->k / (parts * BYTES) * (parts * BYTES);
-    __m512i sums[4][4];
-    for (int r = 0; r < rows; r++)
-        for (int p = 0; p < parts; p++) sums[r][p] = _mm512_setzero_si512();
-    for (int64_t i = whole; i < map->k; i += BYTES) {
-        int64_t left = map->k - i;
-        __m512i weights = _mm512_maskz_loadu_epi8(left < BYTES ? ((__mmask64)1 << left) - 1 : ~(__mmask64)0, w + i);
-        for (int r = 0; r < rows; r++)
-            sums[r][0] = add_products(sums[r][0], _mm512_loadu_si512(q + r * stride + i), weights);
-    }
-    for (int64_t i = 0; i < whole; i += parts * BYTES)
-        for (int p = 0; p < parts; p++) {
-            __m512i weights = _mm512_loadu_si512(w + i + p * BYTES);
-            if (rows == 4) _mm_prefetch((const char *)w + i + p * BYTES + AHEAD, _MM_HINT_T1);
-            for (int r = 0; r < rows; r++)
-                sums[r][p] = add_products(sums[r][p], _mm512_loadu_si512(q + r * stride + i + p * BYTES), weights);
-        }
-    for (int r = 0; r < rows; r++) {
-        __m512i sum = sums[r][0];
-        for (int p = 1; p < parts; p++) sum = _mm512_add_epi32(sum, sums[r][p]);
-        int32_t exact = _mm512_reduce_add_epi32(sum) - 128 * map->sums[n];
-        y[r * map->n] = (float)exact * map->scales[n] * scales[r];
-    }
-}
-
-static inline __m512i add_pairs(__m512i a, __m512i b) {
-    return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
-}
-
-static inline __m512i add_fours(const __m512i *v) {
-    __m512i a = add_pairs(v[0], v[2]), b = add_pairs(v[1], v[3]);
-    return add_pairs(a, b);
-}
-
-/* Number i is the sum of v[i]. */
-static inline __m512i add_sixteens(const __m512i *v) {
-    __m512i a = add_fours(v), b = add_fours(v + 4), c = add_fours(v + 8), d = add_fours(v + 12);
-    __m512i ab = _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x44), _mm512_shuffle_i32x4(a, b, 0xee));
-    __m512i cd = _mm512_add_epi32(_mm512_shuffle_i32x4(c, d, 0x44), _mm512_shuffle_i32x4(c, d, 0xee));
-    return _mm512_add_epi32(_mm512_shuffle_i32x4(ab, cd, 0x88), _mm512_shuffle_i32x4(ab, cd, 0xdd));
-}
-
-/* Two outputs of 8 rows: each input is loaded for both, and the 16 sums are added up together. */
-static void two_of_eight(const Map *map, int64_t n, const uint8_t *q, const float *scales, float *y) {
-    int64_t k = map->k, stride = padded(k), whole = k / BYTES * BYTES;
-    const int8_t *w = map->values + n * k;
-    __m512i sums[16];
-    for (int i = 0; i < 16; i++) sums[i] = _mm512_setzero_si512();
-    if (whole < k) {
-        __mmask64 m = ((__mmask64)1 << (k - whole)) - 1;
-        __m512i first = _mm512_maskz_loadu_epi8(m, w + whole), second = _mm512_maskz_loadu_epi8(m, w + k + whole);
-        for (int r = 0; r < 8; r++) {
-            __m512i x = _mm512_loadu_si512(q + r * stride + whole);
-            sums[r] = add_products(sums[r], x, first);
-            sums[8 + r] = add_products(sums[8 + r], x, second);
-        }
-    }
-    for (int64_t i = 0; i < whole; i += BYTES) {
-        __m512i first = _mm512_loadu_si512(w + i), second = _mm512_loadu_si512(w + k + i);
-        _mm_prefetch((const char *)w + 2 * i + AHEAD, _MM_HINT_T1);
-        _mm_prefetch((const char *)w + 2 * i + BYTES + AHEAD, _MM_HINT_T1);
-        for (int r = 0; r < 8; r++) {
-            __m512i x = _mm512_loadu_si512(q + r * stride + i);
-            sums[r] = add_products(sums[r], x, first);
-            sums[8 + r] = add_products(sums[8 + r], x, second);
-        }
-    }
-    int32_t exact[16];
-    _mm512_storeu_si512(exact, add_sixteens(sums));
-    for (int r = 0; r < 8; r++)
-        for (int o = 0; o < 2; o++)
-            y[r * map->n + o] = (float)(exact[8 * o + r] - 128 * map->sums[n + o]) * map->scales[n + o] * scales[r];
-}
-
-/* Called by all threads of a team; every output belongs to one of them. Ends with a barrier. */
-static void product(const Map *map, int64_t rows, const uint8_t *q, const float *scales, float *y) {
-    int64_t stride = padded(map->k);
-#pragma omp for schedule(static)
-    for (int64_t n = 0; n < map->n; n += 2) {
-        int outputs = n + 1 < map->n ? 2 : 1;
-        int64_t r = 0;
-        for (; outputs == 2 && r + 8 <= rows; r += 8)
-            two_of_eight(map, n, q + r * stride, scales + r, y + r * map->n + n);
-        for (int64_t o = n; o < n + outputs; o++) {
-            int64_t row = r;
-            for (; row + 4 <= rows; row += 4) one(map, o, 4, 1, q + row * stride, scales + row, y + row * map->n + o);
-            for (; row + 2 <= rows; row += 2) one(map, o, 2, 2, q + row * stride, scales + row, y + row * map->n + o);
-            for (; row < rows; row++) one(map, o, 1, 4, q + row * stride, scales + row, y + row * map->n + o);
-        }
-    }
-}
-
-/* --- the rest of a layer ----------------------------------------------------------------------------------------- */
 
 /* e^x to about 1e-7 of itself: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]. Below -87 it is 0, above 88 it stays. */
 static inline __m512 exponential(__m512 x) {
@@ -218,8 +78,6 @@ static void keep(const Cache *cache, void *pool, int64_t at, const float *x, int
         ((uint16_t *)pool)[at + i] = (uint16_t)(x[i] != x[i] ? 0x7fc0 : rounded);
     }
 }
-
-static inline __mmask16 first(int64_t count) { return count < LANES ? (__mmask16)((1u << count) - 1) : 0xffff; }
 
 /* Numbers of the cache as float32; what `m` leaves out is 0. */
 static inline __m512 kept(const void *pool, int64_t at, int half, __mmask16 m) {
@@ -350,22 +208,28 @@ static void place(const Stack *s, const Layer *layer, const Cache *cache, int64_
 /* --- what is called ---------------------------------------------------------------------------------------------- */
 
 /* Shared by all threads: results of products. What is cheap every thread computes for itself, in a part of its own: the
-   residual, what is normed, and what is rounded. So threads meet only after products and attention. */
+   residual, what is normed, and what is prepared. So threads meet only after products and attention. */
 typedef struct {
     float *wide, *mixed, *narrow;     /* [rows, the widest product]; [rows, heads d]; [rows, width] */
     float *residual, *normed;         /* [threads, rows, width] each */
     float *scales, *scores;           /* [threads, rows]; [threads, queries of a key head x positions, or inner] */
-    uint8_t *rounded;                 /* [threads, rows, the widest input, padded to 64] */
-    int64_t rounded_row;              /* that width */
+    uint8_t *ready;                   /* [threads, rows, the longest prepared row] */
+    int64_t ready_row;                /* bytes of it */
 } Room;
 
 typedef struct {
     float *residual, *normed, *scales, *scores;
-    uint8_t *rounded;
+    uint8_t *ready;
 } Own;
 
-static void round_rows(const Own *own, const float *x, int64_t stride, int64_t k, int64_t rows) {
-    for (int64_t r = 0; r < rows; r++) own->scales[r] = round_row(x + r * stride, k, own->rounded + r * padded(k));
+/* `y` [rows, all outputs] of maps with one input, which are side by side in it. Ends with a barrier. */
+static void product(const Map *maps, int count, const Own *own, const float *x, int64_t x_row, int64_t rows, float *y) {
+    int64_t outputs = 0, at = 0;
+    for (int i = 0; i < count; i++) outputs += maps[i].n;
+    for (int64_t r = 0; x && r < rows; r++)
+        own->scales[r] = prepare(maps, x + r * x_row, own->ready + r * prepared_row(maps));
+    for (int i = 0; i < count; at += maps[i++].n) multiply(maps + i, rows, own->ready, own->scales, y + at, outputs);
+#pragma omp barrier
 }
 
 static void add_and_norm(const Stack *s, const Own *own, const float *more, const float *weight, int64_t rows) {
@@ -381,8 +245,7 @@ static void run_layer(const Stack *s, int64_t at, const Cache *cache, int64_t ro
                       const Room *room, const Own *own) {
     const Layer *layer = s->layers + at;
     int64_t d = s->head_dim, group = s->heads / s->kv_heads, joint = (s->heads + 2 * s->kv_heads) * d;
-    round_rows(own, own->normed, s->width, s->width, rows);
-    product(&layer->qkv, rows, own->rounded, own->scales, room->wide);
+    product(layer->qkv, 3, own, own->normed, s->width, rows, room->wide);
 #pragma omp for schedule(static)
     for (int64_t h = 0; h < s->kv_heads; h++) {
         for (int64_t r = 0; r < rows; r++) place(s, layer, cache, at, r, h, room->wide + r * joint, cos, sin);
@@ -393,11 +256,9 @@ static void run_layer(const Stack *s, int64_t at, const Cache *cache, int64_t ro
                 room->mixed + (r * s->heads + h * group) * d, own->scores);
         }
     }
-    round_rows(own, room->mixed, s->heads * d, s->heads * d, rows);
-    product(&layer->out, rows, own->rounded, own->scales, room->narrow);
+    product(&layer->out, 1, own, room->mixed, s->heads * d, rows, room->narrow);
     add_and_norm(s, own, room->narrow, layer->post_norm, rows);
-    round_rows(own, own->normed, s->width, s->width, rows);
-    product(&layer->gate_up, rows, own->rounded, own->scales, room->wide);
+    product(layer->gate_up, 2, own, own->normed, s->width, rows, room->wide);
     for (int64_t r = 0; r < rows; r++) {
         const float *gate = room->wide + r * 2 * s->inner, *up = gate + s->inner;
         float *inner = own->scores;
@@ -407,9 +268,9 @@ static void run_layer(const Stack *s, int64_t at, const Cache *cache, int64_t ro
             __m512 open = _mm512_div_ps(x, _mm512_add_ps(one, exponential(_mm512_sub_ps(_mm512_setzero_ps(), x))));
             _mm512_mask_storeu_ps(inner + i, m, _mm512_mul_ps(open, _mm512_maskz_loadu_ps(m, up + i)));
         }
-        own->scales[r] = round_row(inner, s->inner, own->rounded + r * padded(s->inner));
+        own->scales[r] = prepare(&layer->down, inner, own->ready + r * prepared_row(&layer->down));
     }
-    product(&layer->down, rows, own->rounded, own->scales, room->narrow);
+    product(&layer->down, 1, own, 0, 0, rows, room->narrow);
     add_and_norm(s, own, room->narrow, at + 1 < s->count ? s->layers[at + 1].input_norm : 0, rows);
 }
 
@@ -421,7 +282,7 @@ void legato_layers(const Stack *s, const Cache *cache, const Room *room, int64_t
     {
         int64_t me = omp_get_thread_num(), size = rows * s->width;
         Own own = {room->residual + me * size, room->normed + me * size, room->scales + me * rows,
-                   room->scores + me * score_row, room->rounded + me * rows * room->rounded_row};
+                   room->scores + me * score_row, room->ready + me * rows * room->ready_row};
         memcpy(own.residual, x, (size_t)size * sizeof(float));
         for (int64_t r = 0; r < rows; r++)
             norm(x + r * s->width, s->layers[0].input_norm, s->width, s->eps, own.normed + r * s->width);
@@ -430,14 +291,12 @@ void legato_layers(const Stack *s, const Cache *cache, const Room *room, int64_t
     }
 }
 
-/* `x` [rows, k] -> `y` [rows, n]; `rounded` and `scales` are scratch. */
-void legato_map(const Map *map, int64_t rows, int64_t threads, const float *x, float *y, uint8_t *rounded,
-                float *scales) {
+/* `x` [rows, k] -> `y` [rows, n]; `ready` and `scales` are scratch. */
+void legato_map(const Map *map, int64_t rows, int64_t threads, const float *x, float *y, uint8_t *ready, float *scales) {
 #pragma omp parallel num_threads((int)threads)
     {
 #pragma omp for schedule(static)
-        for (int64_t r = 0; r < rows; r++)
-            scales[r] = round_row(x + r * map->k, map->k, rounded + r * padded(map->k));
-        product(map, rows, rounded, scales, y);
+        for (int64_t r = 0; r < rows; r++) scales[r] = prepare(map, x + r * map->k, ready + r * prepared_row(map));
+        multiply(map, rows, ready, scales, y, map->n);
     }
 }

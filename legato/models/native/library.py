@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from ctypes import POINTER, Structure, c_float, c_int64, c_void_p
 from dataclasses import dataclass
@@ -24,21 +23,25 @@ import torch
 
 from legato.config.native import SWITCH, native_allowed, native_folder
 
-SOURCE = Path(__file__).with_name("layers.c")
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("layers.c", "bytes.c", "halves.c"))
+HEADERS = (Path(__file__).with_name("maps.h"),)
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC", "-std=gnu11")
 
 
 class Map(Structure):
-    """A linear map: 8-bit values, a scale and a sum of each output."""
+    """A linear map: 8-bit values, a scale and a sum of each output; or, with `half`, values in bfloat16 alone."""
 
-    _fields_ = (("values", c_void_p), ("scales", c_void_p), ("sums", c_void_p), ("n", c_int64), ("k", c_int64))
+    _fields_ = (
+        *((name, c_void_p) for name in ("values", "scales", "sums")),
+        *((name, c_int64) for name in ("n", "k", "half")),
+    )
 
 
 class Layer(Structure):
-    """Four maps and four norms."""
+    """Maps and norms. Maps of one input are joint or apart: of joint ones the first is all, the others are empty."""
 
     _fields_ = (
-        *((name, Map) for name in ("qkv", "out", "gate_up", "down")),
+        *(("qkv", Map * 3), ("out", Map), ("gate_up", Map * 2), ("down", Map)),
         *((name, c_void_p) for name in ("input_norm", "post_norm", "q_norm", "k_norm")),
     )
 
@@ -68,11 +71,8 @@ class Room(Structure):
     """Scratch of a call."""
 
     _fields_ = (
-        *(
-            (name, c_void_p)
-            for name in ("wide", "mixed", "narrow", "residual", "normed", "scales", "scores", "rounded")
-        ),
-        ("rounded_row", c_int64),
+        *((name, c_void_p) for name in ("wide", "mixed", "narrow", "residual", "normed", "scales", "scores", "ready")),
+        ("ready_row", c_int64),
     )
 
 
@@ -82,19 +82,6 @@ class Library:
 
     layers: Callable[..., object]
     map: Callable[..., object]
-
-    def timed(self, told: Callable[[float], None]) -> Library:
-        """The same; each call tells its seconds. Whoever measures puts it in a module's place of `library`."""
-
-        def of(function: Callable[..., object]) -> Callable[..., object]:
-            def call(*arguments: object) -> None:
-                began = time.perf_counter()
-                function(*arguments)
-                told(time.perf_counter() - began)
-
-            return call
-
-        return Library(of(self.layers), of(self.map))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +96,7 @@ def library() -> Library | Missing:
     """The library of this process, compiled first where it is not in the cache."""
     if not torch.cpu._is_vnni_supported():
         return Missing("no VNNI")
-    loaded = compiled("layers", (SOURCE,))
+    loaded = compiled("layers", SOURCES, HEADERS)
     if isinstance(loaded, Missing):
         return loaded
     loaded.legato_layers.restype = loaded.legato_map.restype = None
