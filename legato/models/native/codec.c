@@ -26,6 +26,7 @@ typedef struct {
     void *kept;                /* [batch, keep, width]: the next `past` */
     const int64_t *lengths;    /* valid positions of each row; 0: all */
     const float *first, *second;
+    const float *turn, *gain;  /* [n], SnakeBeta of the outputs; or 0 */
     const float *scale;        /* [n], a factor of each output; or 0 */
     const void *plus;          /* as y, is added to it; or 0 */
     void *y;                   /* [batch, positions, n] */
@@ -34,6 +35,21 @@ typedef struct {
 } Call;
 
 enum { PANEL = 32, ROWS = 12, BLOCK = 256, ROWS_AT_ONCE = 144, AHEAD = 2048 };
+
+/* x + gain sin(t)^2, t = turn x: t less a multiple of pi in three parts, then an odd polynomial on [-pi/2, pi/2]. Of NaN it is NaN. */
+static inline __m512 snake(__m512 x, __m512 turn, __m512 gain) {
+    __m512 t = _mm512_mul_ps(x, turn);
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(t, _mm512_set1_ps(0.318309886f)), _MM_FROUND_TO_NEAREST_INT);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(3.14159274f), t);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-8.74227766e-8f), r);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-3.43024900e-15f), r);
+    __m512 q = _mm512_mul_ps(r, r), p = _mm512_set1_ps(2.60006133e-6f);
+    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(-1.98066182e-4f));
+    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(8.33301733e-3f));
+    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(-1.66666571e-1f));
+    __m512 s = _mm512_fmadd_ps(_mm512_mul_ps(p, q), r, r);
+    return _mm512_fmadd_ps(gain, _mm512_min_ps(_mm512_set1_ps(1.0f), _mm512_mul_ps(s, s)), x);
+}
 
 /* --- products ---------------------------------------------------------------------------------------------------- */
 
@@ -115,6 +131,8 @@ static void finish(const Kernel *k, const Call *call, int64_t row, int64_t m, in
             __m512 y = _mm512_loadu_ps(sums + r * PANEL + n - at);
             if (k->bias) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(some, k->bias + n));
             int64_t place = (row + r) * k->n + n;
+            if (call->turn)
+                y = snake(y, _mm512_maskz_loadu_ps(some, call->turn + n), _mm512_maskz_loadu_ps(some, call->gain + n));
             if (call->scale) y = _mm512_mul_ps(y, _mm512_maskz_loadu_ps(some, call->scale + n));
             if (call->plus) y = _mm512_add_ps(y, load(call->plus, place, some, k->half));
             store(call->y, place, some, k->half, y);
@@ -152,20 +170,6 @@ static void product(const Kernel *k, const Call *call, const char *seen, int64_t
 
 /* --- what stands before them ------------------------------------------------------------------------------------- */
 
-/* sin(t)^2: t less a multiple of pi in three parts, then an odd polynomial on [-pi/2, pi/2]. Of NaN it is NaN. */
-static inline __m512 squared_sine(__m512 t) {
-    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(t, _mm512_set1_ps(0.318309886f)), _MM_FROUND_TO_NEAREST_INT);
-    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(3.14159274f), t);
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-8.74227766e-8f), r);
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-3.43024900e-15f), r);
-    __m512 q = _mm512_mul_ps(r, r), p = _mm512_set1_ps(2.60006133e-6f);
-    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(-1.98066182e-4f));
-    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(8.33301733e-3f));
-    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(-1.66666571e-1f));
-    __m512 s = _mm512_fmadd_ps(_mm512_mul_ps(p, q), r, r);
-    return _mm512_min_ps(_mm512_set1_ps(1.0f), _mm512_mul_ps(s, s));
-}
-
 /* erf by a rational function, to about 4e-7. */
 static inline __m512 error_function(__m512 x) {
     x = _mm512_max_ps(_mm512_set1_ps(-4.0f), _mm512_min_ps(_mm512_set1_ps(4.0f), x));
@@ -198,8 +202,7 @@ static inline __attribute__((always_inline)) void place(const Call *call, int ki
         __mmask16 some = lanes(width - c);
         __m512 x = load(call->x, from + c, some, half);
         if (kind == SNAKE) {
-            __m512 wave = squared_sine(_mm512_mul_ps(x, _mm512_maskz_loadu_ps(some, call->first + c)));
-            x = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(some, call->second + c), wave, x);
+            x = snake(x, _mm512_maskz_loadu_ps(some, call->first + c), _mm512_maskz_loadu_ps(some, call->second + c));
         } else if (kind == NORM) {
             x = _mm512_mul_ps(_mm512_mul_ps(x, by), _mm512_maskz_loadu_ps(some, call->first + c));
         } else if (kind == GELU) {

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from legato.models.codec.decoder import CodecDecoder
 from legato.models.codec.quantizer import ResidualQuantizer
 from legato.models.codec.transformer import FrameTransformer, FrameTransformerLayer
-from legato.models.codec.upsample import ConvNeXtBlock, SnakeBeta
+from legato.models.codec.upsample import ConvNeXtBlock, ResidualUnit, SnakeBeta
 from legato.models.layers.attention import KeyValues, SlidingWindowAttention, window_mask
 from legato.models.layers.conv import (
     CausalConv1d,
@@ -68,6 +68,8 @@ def _packed_form(module: nn.Module, library: CodecLibrary) -> nn.Module | None:
         return PackedTransformer(module, library)
     if isinstance(module, ConvNeXtBlock):
         return PackedConvNeXt(module, library)
+    if isinstance(module, ResidualUnit):
+        return PackedUnit(module)
     if isinstance(module, ResidualQuantizer):
         return PackedQuantizer(module, library)
     if isinstance(module, CausalConv1d):
@@ -97,6 +99,30 @@ class PackedQuantizer(Packed, ResidualQuantizer):
         quantizer.vq = copy.deepcopy(self.vq)
         fill(quantizer.output_proj, panels.by_tap(), None)
         return quantizer.eval()
+
+
+class PackedUnit(Packed, ResidualUnit):
+    """The unit in two calls: SnakeBeta, convolution and SnakeBeta; convolution and the input added."""
+
+    def __init__(self, unit: ResidualUnit) -> None:
+        """`unit` has packed layers."""
+        nn.Module.__init__(self)
+        self.act1, self.conv1, self.act2, self.conv2 = unit.act1, unit.conv1, unit.act2, unit.conv2
+        assert isinstance(self.conv1, PackedConv1d)
+        assert isinstance(self.act2, PackedSnake)
+        self.conv1.after = self.act2.before
+
+    def forward(self, x: Tensor, walk: HistoryWalk, lengths: Tensor | None) -> Tensor:
+        """As the ordinary unit."""
+        return walk.run(self.conv2, walk.run(self.conv1, x, lengths, self.act1), lengths, plus=x)
+
+    def plain(self) -> ResidualUnit:
+        """The ordinary module of the same weights."""
+        with torch.device("meta"):
+            unit = ResidualUnit(self.conv1.in_channels, self.conv1.dilation)
+        for name in ("act1", "conv1", "act2", "conv2"):
+            setattr(unit, name, copy.deepcopy(getattr(self, name)))
+        return unit.eval()
 
 
 class PackedConvNeXt(Packed, ConvNeXtBlock):

@@ -32,8 +32,8 @@ class Call(Structure):
     """What one product reads and writes."""
 
     _fields_ = (
-        *((name, c_void_p) for name in ("x", "past", "joined", "kept", "lengths", "first", "second", "scale", "plus")),
-        ("y", c_void_p),
+        *((name, c_void_p) for name in ("x", "past", "joined", "kept", "lengths", "first", "second", "turn", "gain")),
+        *((name, c_void_p) for name in ("scale", "plus", "y")),
         *((name, c_int64) for name in ("batch", "positions", "keep", "pitch", "before", "threads")),
         ("eps", c_float),
     )

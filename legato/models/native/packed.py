@@ -56,6 +56,8 @@ class PackedCausal(Packed, CausalLayer):
 
     panels: Panels
     stride: int
+    after = PLAIN
+    """The activation behind it, where it took that over."""
 
     def forward(
         self,
@@ -67,7 +69,7 @@ class PackedCausal(Packed, CausalLayer):
     ) -> tuple[Tensor, Tensor]:
         """As the ordinary layer."""
         past = history if self.history_length else None
-        y, kept = self.panels.run(x, past, lengths=lengths, before=_before(before), plus=plus)
+        y, kept = self.panels.run(x, past, lengths=lengths, before=_before(before), after=self.after, plus=plus)
         y = y.view(x.shape[0], x.shape[1] * self.stride, self.panels.out_features // self.stride)
         return y, history if kept is None else kept
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from legato.errors import StateError
 from legato.models.layers.conv import Kernel as ConvKernel
-from legato.models.native.codec_library import AS_IT_IS, Call, CodecLibrary, Kernel
+from legato.models.native.codec_library import AS_IT_IS, SNAKE, Call, CodecLibrary, Kernel
 
 HALF_PANEL, PANEL, LINE = 16, 32, 64
 MACS_A_THREAD = 2**18
@@ -90,15 +90,21 @@ class Panels(nn.Module):
         *,
         lengths: Tensor | None = None,
         before: Before = PLAIN,
+        after: Before = PLAIN,
         scale: Tensor | None = None,
         plus: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """`x` [B, N, width] behind `past` [B, keep, width] -> y [B, N, n] = product * scale + plus; the next past."""
+        """`x` [B, N, width] behind `past` [B, keep, width] -> y [B, N, n] = product * scale + plus; the next past.
+
+        `after` is SnakeBeta of the product, or nothing.
+        """
+        assert after.kind in (AS_IT_IS, SNAKE)
         rows, count, _ = x.shape
         y = x.new_empty(rows, count, self.out_features)
         macs = rows * count * self.in_features * self.out_features
         call, kept, _alive = prepared(x, past, self.dtype, self.width, lengths, before, macs)
         plus = None if plus is None else plus.contiguous()
+        call.turn, call.gain = address(after.first), address(after.second)
         call.scale, call.plus, call.y = address(scale), address(plus), address(y)
         self.library.convolve(byref(self.described), byref(call))
         return y, kept
@@ -128,7 +134,7 @@ def prepared(
     threads = max(1, min(torch.get_num_threads(), macs // MACS_A_THREAD))
     call = Call(
         *(address(each) for each in (x, past, joined, kept, lengths, before.first, before.second)),
-        *(None, None, None, rows, count, keep, pitch, before.kind, threads, before.eps),
+        *(None, None, None, None, None, rows, count, keep, pitch, before.kind, threads, before.eps),
     )
     return call, kept, (x, past, joined, lengths)
 
