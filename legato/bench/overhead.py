@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
 
 import torch
 from torch._ops import OpOverload
@@ -27,7 +28,8 @@ from legato.engine.frontend import FrontEnd
 from legato.engine.stream import StreamRequest
 from legato.errors import StateError
 from legato.models.load import LoadedModel
-from legato.models.native.layers import NativeLayers, NativeLinear
+from legato.models.native.frame import frame_library
+from legato.models.native.library import Missing
 
 WARM_UP = 4
 TURNS = WIDE_FRAMES
@@ -129,16 +131,40 @@ def compiled_calls(model: LoadedModel, clock: OperatorClock) -> Iterator[None]:
     def told(seconds: float) -> None:
         clock.seconds["compiled.linear"] += seconds
 
-    parts = [each for part in (model.talker, model.code_predictor) for each in part.modules()]
-    native = [each for each in parts if isinstance(each, NativeLinear | NativeLayers)]
-    libraries = [each.library for each in native]
+    parts = (model.talker, model.code_predictor, model.decoder)
+    calling = [each for part in parts for each in part.modules() if is_dataclass(getattr(each, "library", None))]
+    libraries = [each.library for each in calling]
+    frames = frame_library()
+    own = {} if isinstance(frames, Missing) else {field.name: getattr(frames, field.name) for field in fields(frames)}
     try:
-        for each, library in zip(native, libraries, strict=True):
-            each.library = library.timed(told)
+        for each, library in zip(calling, libraries, strict=True):
+            setattr(each, "library", _timed(library, told))  # noqa: B010
+        for name, function in own.items():
+            setattr(frames, name, _timed_call(function, told))
         yield
     finally:
-        for each, library in zip(native, libraries, strict=True):
-            each.library = library
+        for each, library in zip(calling, libraries, strict=True):
+            setattr(each, "library", library)  # noqa: B010
+        for name, function in own.items():
+            setattr(frames, name, function)
+
+
+def _timed(library: object, told: Callable[[float], None]) -> object:
+    """A library of compiled functions of which each call tells its seconds."""
+    assert is_dataclass(library)
+    assert not isinstance(library, type)
+    functions = {field.name: _timed_call(getattr(library, field.name), told) for field in fields(library)}
+    return replace(library, **functions)
+
+
+def _timed_call(function: Callable[..., object], told: Callable[[float], None]) -> Callable[..., object]:
+    def call(*arguments: object) -> object:
+        began = time.perf_counter()
+        result = function(*arguments)
+        told(time.perf_counter() - began)
+        return result
+
+    return call
 
 
 def _fastest(model: LoadedModel, compute: Callable[[], object]) -> dict[str, float]:

@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -19,6 +20,7 @@ from legato.bench.work import Work, codec_work, predictor_work, talker_work
 from legato.engine.resolve import default_sampling
 from legato.models.code_predictor.predict import predict_frame
 from legato.models.load import LoadedModel
+from legato.models.native.frame import draw_compiled, whole_frames
 from legato.models.sampling import SamplingRows, draw, process_first_code_logits
 from legato.models.talker.embed import next_input
 from legato.models.talker.state import KVRows, TalkerCache
@@ -127,6 +129,8 @@ def draws(model: LoadedModel, rows: int) -> Compute:
     residual = torch.randn(rows, config.code_predictor.codebook_size, device=noise.device)
     seen = torch.zeros(rows, config.talker.vocab_size, dtype=torch.bool, device=noise.device)
     frames, may_end = torch.full((rows,), 9, device=noise.device), torch.ones_like(seen[:, 0])
+    compiled = whole_frames(model.code_predictor, residual)
+    rest = draw if compiled is None else partial(draw_compiled, compiled)
 
     def all_codes() -> object:
         first = process_first_code_logits(
@@ -139,7 +143,7 @@ def draws(model: LoadedModel, rows: int) -> Compute:
             eos=config.talker.ids.eos,
         )
         drawn = [draw(first, sampling.first, noise[:, 0])]
-        drawn += [draw(residual, sampling.residual, noise[:, at]) for at in range(1, noise.shape[1])]
+        drawn += [rest(residual, sampling.residual, noise[:, at]) for at in range(1, noise.shape[1])]
         return drawn
 
     return all_codes

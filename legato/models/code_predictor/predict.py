@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from legato.models.code_predictor.predictor import CodePredictor
 from legato.models.layers.decoder_layer import Cells, OwnKeyValues, attend, causal_visibility, wide_dtype
 from legato.models.layers.rope import Rotation, inverse_frequencies, rotation
+from legato.models.native.frame import frame_compiled, whole_frames
 from legato.models.sampling import Drawn, DrawSettings, draw
 
 
@@ -51,7 +52,7 @@ class _ScratchWindow:
         past_values[:, :, self.start :] = values
         return attend(queries, past_keys, past_values, self.visible)
 
-    def cells(self) -> Cells | None:
+    def cells(self) -> Cells:
         """A slot of the scratch for each row."""
         keys, values = self.scratch.keys, self.scratch.values
         B, new = keys.shape[1], self.end - self.start
@@ -81,6 +82,10 @@ def predict_frame(
     scratch = _FrameScratch.allocate(predictor, x.shape[0], hidden)
     whole = _rotation_of_frame(predictor, x)
     lower = torch.ones(2, 2, dtype=torch.bool, device=x.device).tril()[None]
+    compiled = whole_frames(predictor, x)
+    if compiled is not None:
+        cells = _ScratchWindow(scratch, 0, 2, lower).cells()
+        return frame_compiled(compiled, predictor, x, cells, by=whole, codes=first_code, settings=settings, noise=noise)
     codes, finite = [first_code], torch.ones_like(first_code, dtype=torch.bool)
     start = 0
     for j in range(Q - 1):

@@ -1,0 +1,192 @@
+"""A whole frame of the code predictor in one call of `frame.c`, where its layers and heads are compiled ones.
+
+Owns nothing but the compiled functions: weights are the predictor's, and the scratch of a frame is gone on return.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from ctypes import Structure, byref, c_double, c_int64, c_void_p
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from legato.models.code_predictor.predictor import CodePredictor
+from legato.models.layers.decoder_layer import Cells
+from legato.models.layers.rope import Rotation
+from legato.models.native.layers import NativeLayers, NativeLinear, places
+from legato.models.native.library import Library, Missing, compiled, library
+from legato.models.sampling import Drawn, DrawSettings
+
+SOURCE = Path(__file__).with_name("frame.c")
+
+
+class Predictor(Structure):
+    """The predictor's weights and how they are multiplied."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("layers", "product", "stack", "heads", "embeddings", "projection")),
+        *((name, c_void_p) for name in ("projection_bias", "norm", "cos", "sin")),
+        *((name, c_int64) for name in ("books", "codes", "width", "given", "head_dim")),
+        ("eps", c_double),
+    )
+
+
+class Work(Structure):
+    """What one frame is computed in."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("cache", "room")),
+        ("score_row", c_int64),
+        *((name, c_void_p) for name in ("slots", "positions", "x", "cos", "sin", "normed", "logits", "embedded")),
+        *((name, c_void_p) for name in ("scales", "ready")),
+    )
+
+
+class Settings(Structure):
+    """`DrawSettings` by address."""
+
+    _fields_ = tuple((name, c_void_p) for name in ("temperature", "top_k", "top_p"))
+
+
+@dataclass(slots=True)
+class FrameLibrary:
+    """The two functions of `frame.c`. Whoever measures puts timed ones in their place for a while."""
+
+    frame: Callable[..., int]
+    draw: Callable[..., int]
+
+
+@lru_cache(maxsize=1)
+def frame_library() -> FrameLibrary | Missing:
+    """The library of this process, compiled first where it is not in the cache."""
+    loaded = compiled("frame", (SOURCE,))
+    if isinstance(loaded, Missing):
+        return loaded
+    return FrameLibrary(loaded.legato_frame, loaded.legato_draw)
+
+
+def whole_frames(predictor: CodePredictor, inputs: Tensor) -> FrameLibrary | None:
+    """The library, if frames of this predictor can be computed by it: all maps compiled, all else in float32."""
+    if not isinstance(predictor.model.layers, NativeLayers) or inputs.dtype != torch.float32:
+        return None
+    projection = predictor.small_to_mtp_projection
+    maps = isinstance(projection, nn.Identity | NativeLinear) and all(
+        isinstance(head, NativeLinear) and head.bias is None for head in predictor.lm_head
+    )
+    tables = (*predictor.model.codec_embedding, predictor.model.norm)
+    if not maps or any(table.weight.dtype != torch.float32 for table in tables):
+        return None
+    found = frame_library()
+    return None if isinstance(found, Missing) else found
+
+
+def draw_compiled(found: FrameLibrary, logits: Tensor, settings: DrawSettings, uniform: Tensor) -> Drawn:
+    """`sampling.draw` of float32 `logits` [B, V], as `frame.c` draws.
+
+    Its exponentials may differ from torch's in their last digit: a code could differ where a uniform number is as near
+    to an edge as that.
+    """
+    B, V = logits.shape
+    values, chances = logits.contiguous(), uniform.double().contiguous()
+    codes, finite = torch.zeros(B, dtype=torch.int64), torch.ones(B, dtype=torch.bool)
+    kept, how = _settings(settings)
+    addresses = c_void_p(values.data_ptr()), byref(how), c_void_p(chances.data_ptr())
+    results = c_int64(1), c_void_p(codes.data_ptr()), c_int64(1), c_void_p(finite.data_ptr())
+    _done(found.draw(c_int64(B), c_int64(V), c_int64(torch.get_num_threads()), *addresses, *results))
+    del kept
+    return Drawn(codes, finite)
+
+
+def frame_compiled(
+    found: FrameLibrary,
+    predictor: CodePredictor,
+    first: Tensor,
+    cells: Cells,
+    *,
+    by: Rotation,
+    codes: Tensor,
+    settings: DrawSettings,
+    noise: Tensor,
+) -> Drawn:
+    """All codes of a frame of each row.
+
+    `first` [B, 2, talker width]: hidden state and embedded first code; `codes` int64 [B]: that code; `cells`: places of
+    both in the frame's scratch, overwritten here with those of later steps; `by`: the rotation of all positions;
+    `noise` [B, Q].
+    """
+    B, Q, d = len(codes), noise.shape[1], by.cos.shape[-1]
+    layers = predictor.model.layers
+    assert isinstance(layers, NativeLayers)
+    x = predictor.small_to_mtp_projection(first).reshape(2 * B, -1).clone()
+    all_codes = torch.zeros(B, Q, dtype=torch.int64)
+    all_codes[:, 0] = codes
+    finite, chances = torch.ones(B, dtype=torch.bool), noise.double().contiguous()
+    cos, sin = (part.reshape(Q, d).contiguous() for part in by)
+    described, kept = _predictor(predictor, layers, cos, sin)
+    room, score_row, room_kept = layers.room(2 * B, Q)
+    cache = places(cells)
+    sizes = (2 * B * d, 2 * B * d, B * described.width, B * described.codes, B * described.given, B)
+    parts = [torch.empty(size) for size in sizes]
+    # Room for a row of bytes or of float32, whichever the maps take.
+    ready = torch.empty(B * 4 * (max(described.width, described.given) + 64), dtype=torch.uint8)
+    work = Work(
+        *(ctypes.addressof(cache), ctypes.addressof(room), score_row),
+        *(each.data_ptr() for each in (cells.slots, cells.positions, x, *parts, ready)),
+    )
+    settings_kept, how = _settings(settings)
+    numbers = c_int64(B), c_int64(torch.get_num_threads())
+    results = (c_void_p(each.data_ptr()) for each in (chances, all_codes, finite))
+    _done(found.frame(byref(described), byref(work), byref(how), *numbers, *results))
+    del kept, room_kept, settings_kept
+    return Drawn(all_codes, finite)
+
+
+def _predictor(
+    predictor: CodePredictor, layers: NativeLayers, cos: Tensor, sin: Tensor
+) -> tuple[Predictor, tuple[object, ...]]:
+    """The struct, and what must live as long as it does."""
+    heads, projection = [_linear(each) for each in predictor.lm_head], predictor.small_to_mtp_projection
+    tables = [each.weight for each in predictor.model.codec_embedding if isinstance(each, nn.Embedding)]
+    maps = (c_void_p * len(heads))(*(ctypes.addressof(each.described) for each in heads))
+    embeddings = (c_void_p * len(tables))(*(each.data_ptr() for each in tables))
+    narrowed = [projection] if isinstance(projection, NativeLinear) else []
+    biases = [each.bias.data_ptr() for each in narrowed if each.bias is not None]
+    assert len(biases) == len(narrowed)
+    stack, width = layers.stack, predictor.config.stack.hidden_size
+    called = library()
+    assert isinstance(called, Library)
+    described = Predictor(
+        *(_address(each) for each in (called.layers, called.map)),
+        *(ctypes.addressof(stack), ctypes.addressof(maps), ctypes.addressof(embeddings)),
+        ctypes.addressof(narrowed[0].described) if narrowed else None,
+        biases[0] if narrowed else None,
+        *(predictor.model.norm.weight.data_ptr(), cos.data_ptr(), sin.data_ptr()),
+        *(len(heads), predictor.config.codebook_size, width, tables[0].shape[1]),
+        *(predictor.config.stack.head_dim, predictor.model.norm.eps),
+    )
+    return described, (maps, embeddings)
+
+
+def _settings(settings: DrawSettings) -> tuple[tuple[Tensor, ...], Settings]:
+    kept = (settings.temperature.float().contiguous(), settings.top_k.contiguous(), settings.top_p.float().contiguous())
+    return kept, Settings(*(each.data_ptr() for each in kept))
+
+
+def _address(function: Callable[..., object]) -> c_void_p:
+    """Where a function of a library begins: it is a pointer, which its type does not tell."""
+    return ctypes.cast(function, c_void_p)  # type: ignore[arg-type]
+
+
+def _linear(module: nn.Module) -> NativeLinear:
+    assert isinstance(module, NativeLinear)
+    return module
+
+
+def _done(failed: int) -> None:
+    if failed:
+        raise MemoryError("no memory for the draws of a frame")
