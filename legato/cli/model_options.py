@@ -183,6 +183,8 @@ def load_chosen(choice: ModelChoice) -> Legato:
     note(f"model {choice.model} on {choice.device}, {threads} {'thread' if threads == 1 else 'threads'}")
     if tts.model.quant_note:
         note(tts.model.quant_note)
+    if tts.model.codec_note:
+        note(tts.model.codec_note)
     return tts
 
 
