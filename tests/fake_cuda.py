@@ -144,7 +144,6 @@ class _Device:
 
     tapes: list[Tape] = field(default_factory=list)
     waits: list[str] = field(default_factory=list)
-    there: bool = False
 
 
 _DEVICE = _Device()
@@ -161,6 +160,8 @@ def _dispatch(func: Any, args: Any, kwargs: Any) -> Any:
     on_device = [each for each in flat if isinstance(each, DeviceTensor)]
     on_host = [each for each in flat if isinstance(each, Tensor) and not isinstance(each, DeviceTensor)]
     named = [each for each in flat if isinstance(each, torch.device)]
+    if name == "_has_compatible_shallow_copy_type":
+        return False  # a module that is moved or converted gets new parameters
     if not on_device and not any(each.type == "cuda" for each in named):
         return func(*args, **kwargs)
     if name in MOVES:
@@ -255,6 +256,7 @@ def fake_cuda() -> Iterator[None]:
     cuda: dict[str, Any] = {
         "_lazy_init": lambda: None,
         "device_count": lambda: 1,
+        "get_device_name": lambda *_: "a device in name alone",
         "CUDAGraph": _Graph,
         "graph": _recorded,
         "Stream": _Stream,
@@ -265,20 +267,10 @@ def fake_cuda() -> Iterator[None]:
     }
     there = mock.patch.multiple(torch.cuda, **cuda)
     with there, mock.patch.object(Engine, "_work", _work_on_device), _Literals(), _Mode():  # type: ignore[no-untyped-call]
-        _DEVICE.there = True
-        try:
-            yield
-        finally:
-            _DEVICE.there = False
+        yield
 
 
 def on_device(module: nn.Module) -> None:
-    """Move a module's weights to the device, in place; outside `fake_cuda` to a real one."""
-    if not _DEVICE.there:
+    """Move a module's weights to the device, in place."""
+    with torch.inference_mode():
         module.to(DEVICE)
-        return
-    for part in module.modules():
-        for name, weight in [*part.named_parameters(recurse=False)]:
-            part.register_parameter(name, nn.Parameter(DeviceTensor(weight.detach()), requires_grad=False))
-        for name, buffer in [*part.named_buffers(recurse=False)]:
-            part.register_buffer(name, DeviceTensor(buffer))
