@@ -20,9 +20,19 @@ WARM = Sampling(0.9, 50, 1.0, 1.05, 0.9, 20, 0.95)
 B = 9
 
 
-@pytest.fixture(scope="module", params=["tiny-custom-voice", "tiny-custom-voice-wide", "tiny-embedded"])
+LIKES = (
+    ("tiny-custom-voice", "int8"),
+    ("tiny-custom-voice-wide", "int8"),
+    ("tiny-embedded", "int8"),
+    ("tiny-custom-voice", "none"),
+    ("tiny-custom-voice-wide", "none"),
+)
+
+
+@pytest.fixture(scope="module", params=LIKES, ids="-".join)
 def model(request: pytest.FixtureRequest, tiny_checkpoint: TinyCheckpoint) -> LoadedModel:
-    return load_model(tiny_checkpoint(request.param), quant="int8")
+    like, quant = request.param
+    return load_model(tiny_checkpoint(like), quant=quant)
 
 
 def given(model: LoadedModel) -> tuple[Tensor, Tensor, Tensor]:

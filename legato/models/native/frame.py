@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from legato.models.code_predictor.predictor import CodePredictor
 from legato.models.layers.decoder_layer import Cells
 from legato.models.layers.rope import Rotation
-from legato.models.native.layers import NativeLayers, NativeLinear, places
+from legato.models.native.layers import NativeLayers, NativeMap, places
 from legato.models.native.library import Library, Missing, compiled, library
 from legato.models.sampling import Drawn, DrawSettings
 
@@ -75,9 +75,8 @@ def whole_frames(predictor: CodePredictor, inputs: Tensor) -> FrameLibrary | Non
     if not isinstance(predictor.model.layers, NativeLayers) or inputs.dtype != torch.float32:
         return None
     projection = predictor.small_to_mtp_projection
-    maps = isinstance(projection, nn.Identity | NativeLinear) and all(
-        isinstance(head, NativeLinear) and head.bias is None for head in predictor.lm_head
-    )
+    narrows = isinstance(projection, nn.Identity) or (isinstance(projection, NativeMap) and projection.bias is not None)
+    maps = narrows and all(isinstance(head, NativeMap) and head.bias is None for head in predictor.lm_head)
     tables = (*predictor.model.codec_embedding, predictor.model.norm)
     if not maps or any(table.weight.dtype != torch.float32 for table in tables):
         return None
@@ -154,9 +153,8 @@ def _predictor(
     tables = [each.weight for each in predictor.model.codec_embedding if isinstance(each, nn.Embedding)]
     maps = (c_void_p * len(heads))(*(ctypes.addressof(each.described) for each in heads))
     embeddings = (c_void_p * len(tables))(*(each.data_ptr() for each in tables))
-    narrowed = [projection] if isinstance(projection, NativeLinear) else []
-    biases = [each.bias.data_ptr() for each in narrowed if each.bias is not None]
-    assert len(biases) == len(narrowed)
+    narrowed = [projection] if isinstance(projection, NativeMap) else []
+    biases = [each.bias.float() for each in narrowed if each.bias is not None]
     stack, width = layers.stack, predictor.config.stack.hidden_size
     called = library()
     assert isinstance(called, Library)
@@ -164,12 +162,12 @@ def _predictor(
         *(_address(each) for each in (called.layers, called.map)),
         *(ctypes.addressof(stack), ctypes.addressof(maps), ctypes.addressof(embeddings)),
         ctypes.addressof(narrowed[0].described) if narrowed else None,
-        biases[0] if narrowed else None,
+        biases[0].data_ptr() if narrowed else None,
         *(predictor.model.norm.weight.data_ptr(), cos.data_ptr(), sin.data_ptr()),
         *(len(heads), predictor.config.codebook_size, width, tables[0].shape[1]),
         *(predictor.config.stack.head_dim, predictor.model.norm.eps),
     )
-    return described, (maps, embeddings)
+    return described, (maps, embeddings, biases)
 
 
 def _settings(settings: DrawSettings) -> tuple[tuple[Tensor, ...], Settings]:
@@ -182,8 +180,8 @@ def _address(function: Callable[..., object]) -> c_void_p:
     return ctypes.cast(function, c_void_p)  # type: ignore[arg-type]
 
 
-def _linear(module: nn.Module) -> NativeLinear:
-    assert isinstance(module, NativeLinear)
+def _linear(module: nn.Module) -> NativeMap:
+    assert isinstance(module, NativeMap)
     return module
 
 
