@@ -4,6 +4,8 @@ rates agree everywhere, and what cannot be served is refused before anything is 
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -206,3 +208,20 @@ def test_a_closed_model_says_so(tiny_checkpoint: TinyCheckpoint) -> None:
 def test_a_dtype_that_is_none_is_refused(tiny_checkpoint: TinyCheckpoint) -> None:
     with pytest.raises(InputError, match="float32, bfloat16"):
         load(tiny_checkpoint("tiny-custom-voice"), dtype="float16")
+
+
+ENDS_EARLY = """
+import sys
+from legato.api import load
+text = "The quick brown fox jumps over the lazy dog. " * 20
+packets = iter(load(sys.argv[1]).stream(text, voice="vivian", max_frames=300))
+next(packets)
+print("the end")
+"""
+
+
+def test_a_program_that_ends_while_it_speaks_ends_well(tiny_checkpoint: TinyCheckpoint) -> None:
+    """Nothing is closed and nobody listens on: without the engine's own stop at exit the process is aborted."""
+    command = [sys.executable, "-c", ENDS_EARLY, str(tiny_checkpoint("tiny-custom-voice"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "the end\n", "")

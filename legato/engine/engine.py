@@ -5,6 +5,7 @@ Owns the one thread that touches tensors, the pools and the loop, from construct
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import logging
 import queue
@@ -26,6 +27,7 @@ from legato.engine.stream import StreamEvent, StreamRequest
 from legato.errors import EngineClosedError, LegatoError, QueueFullError
 from legato.flow import StreamId
 from legato.models.load import LoadedModel
+from legato.models.native.team import let_team_go
 
 _log = logging.getLogger(__name__)
 
@@ -67,8 +69,10 @@ class Engine:
         self._loop, self._roster, self._stats = works.loop, works.roster, works.stats
         memory = memory_of(works.kv_pool.cache, works.codec_pool.slot_bytes, config)
         _log.info("%s; %d streams may wait", memory, config.queue)
+        let_team_go()  # of the thread that loaded the model: from here on another one computes
         self._thread = threading.Thread(target=self._work, name="legato-engine", daemon=True)
         self._thread.start()
+        atexit.register(self.close)  # a thread that computes while Python goes away takes the process down with it
 
     def submit(self, request: StreamRequest, deliver: Callable[[StreamEvent], None] | None = None) -> StreamHandle:
         """Start a stream without text; give it some with `append_text` and close it with `end_text`.
@@ -119,6 +123,7 @@ class Engine:
             self._commands.put(_Stop(drain))
         if threading.current_thread() is not self._thread:
             self._thread.join()
+        atexit.unregister(self.close)
 
     # --- the engine's thread ------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from legato.errors import ReferenceAudioError, UnsupportedError
 from legato.flow import TextToken
 from legato.models.codec.decoder import CodecDecoder
 from legato.models.codec.encoder import CodecEncoder
+from legato.models.native.team import let_team_go
 from legato.models.speaker import SpeakerEncoder, speaker_vector
 from legato.models.voice import Voice
 
@@ -96,6 +97,8 @@ class VoiceStore:
                 _, history = self._decoder.forward(self._decoder.fresh(1), codes[None])
         except (RuntimeError, MemoryError) as error:  # torch says no memory in either way
             raise ReferenceAudioError(f"the reference could not be encoded: {error}", field="clone") from error
+        finally:
+            let_team_go()
         return Voice(key, vector, codes, transcript, (history.clone(),))
 
 

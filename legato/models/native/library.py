@@ -103,6 +103,11 @@ def library() -> Library | Missing:
     return Library(loaded.legato_layers, loaded.legato_map)
 
 
+def torch_openmp() -> list[Path]:
+    """The OpenMP library that came with torch, where it brought GNU's."""
+    return sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))[:1]
+
+
 def compiled(name: str, sources: tuple[Path, ...], headers: tuple[Path, ...] = ()) -> ctypes.CDLL | Missing:
     """These files as one library, compiled first where it is not in the cache."""
     if not native_allowed():
@@ -136,8 +141,7 @@ def _made(compiler: str, name: str, sources: tuple[Path, ...], headers: tuple[Pa
         for source, part in zip(sources, made, strict=True):
             _run([compiler, *FLAGS, "-c", str(source), "-o", str(part)])
         # The threads must be torch's own: a second pool beside it would wait where torch computes.
-        pool = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))
-        threads = [str(pool[0])] if pool else ["-fopenmp"]
+        threads = [*map(str, torch_openmp())] or ["-fopenmp"]
         _run([compiler, "-shared", *map(str, made), *threads, "-lm", "-o", str(library)])
         os.replace(library, wanted)
     return wanted
