@@ -106,7 +106,7 @@ def test_install_names_licence_and_command(installed: Path) -> None:
 def test_code_is_small(installed: Path) -> None:
     code = sum(path.stat().st_size for path in (installed / "legato").rglob("*.py"))
     everything = sum(path.stat().st_size for path in installed.rglob("*") if path.is_file())
-    assert code < 1_250_000
+    assert code < 1_350_000  # 1.27 MB with the compiled parts and the graphs
     assert everything < 60_000_000
 
 

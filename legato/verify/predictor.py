@@ -109,15 +109,13 @@ def greedy_of(sampling: Sampling) -> Sampling:
 
 
 def step_by_step(subject: Subject, given: Given) -> Predicted:
-    """`predict_frame`, with the logits that its heads gave."""
+    """The codes of `predict_frame` as the engine calls it, and the logits that its heads give when listened to.
+
+    A compiled frame is one call in which no head can be heard: the second time it goes step by step.
+    """
     predictor, heard = subject.model.code_predictor, list[Tensor]()
 
-    def listen(_module: nn.Module, _inputs: tuple[Tensor, ...], logits: Tensor) -> None:
-        heard.append(logits.to(wide_dtype(logits)))
-
-    with ExitStack() as hooks:
-        for head in predictor.lm_head:
-            hooks.callback(head.register_forward_hook(listen).remove)
+    def frame() -> Tensor:
         drawn = predict_frame(
             predictor,
             subject.model.talker.model.codec_embedding,
@@ -126,7 +124,17 @@ def step_by_step(subject: Subject, given: Given) -> Predicted:
             settings=given.settings,
             noise=given.noise,
         )
-    return Predicted(drawn.codes, torch.stack(heard, dim=1))
+        return drawn.codes
+
+    def listen(_module: nn.Module, _inputs: tuple[Tensor, ...], logits: Tensor) -> None:
+        heard.append(logits.to(wide_dtype(logits)))
+
+    codes = frame()
+    with ExitStack() as hooks:
+        for head in predictor.lm_head:
+            hooks.callback(head.register_forward_hook(listen).remove)
+        frame()
+    return Predicted(codes, torch.stack(heard, dim=1))
 
 
 def whole_logits(subject: Subject, hidden: Tensor, codes: Tensor) -> Tensor:

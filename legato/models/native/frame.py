@@ -71,8 +71,13 @@ def frame_library() -> FrameLibrary | Missing:
 
 
 def whole_frames(predictor: CodePredictor, inputs: Tensor) -> FrameLibrary | None:
-    """The library, if frames of this predictor can be computed by it: all maps compiled, all else in float32."""
+    """The library, if frames of this predictor can be computed by it: all maps compiled, all else in float32.
+
+    Where somebody listens to a head (a hook), every head is called, and steps go one by one.
+    """
     if not isinstance(predictor.model.layers, NativeLayers) or inputs.dtype != torch.float32:
+        return None
+    if any(head._forward_hooks for head in predictor.lm_head):
         return None
     projection = predictor.small_to_mtp_projection
     narrows = isinstance(projection, nn.Identity) or (isinstance(projection, NativeMap) and projection.bias is not None)
