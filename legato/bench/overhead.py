@@ -28,8 +28,6 @@ from legato.engine.frontend import FrontEnd
 from legato.engine.stream import StreamRequest
 from legato.errors import StateError
 from legato.models.load import LoadedModel
-from legato.models.native.frame import frame_library
-from legato.models.native.library import Missing
 
 WARM_UP = 4
 TURNS = WIDE_FRAMES
@@ -134,19 +132,13 @@ def compiled_calls(model: LoadedModel, clock: OperatorClock) -> Iterator[None]:
     parts = (model.talker, model.code_predictor, model.decoder)
     calling = [each for part in parts for each in part.modules() if is_dataclass(getattr(each, "library", None))]
     libraries = [each.library for each in calling]
-    frames = frame_library()
-    own = {} if isinstance(frames, Missing) else {field.name: getattr(frames, field.name) for field in fields(frames)}
     try:
         for each, library in zip(calling, libraries, strict=True):
             setattr(each, "library", _timed(library, told))  # noqa: B010
-        for name, function in own.items():
-            setattr(frames, name, _timed_call(function, told))
         yield
     finally:
         for each, library in zip(calling, libraries, strict=True):
             setattr(each, "library", library)  # noqa: B010
-        for name, function in own.items():
-            setattr(frames, name, function)
 
 
 def _timed(library: object, told: Callable[[float], None]) -> object:

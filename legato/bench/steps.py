@@ -129,10 +129,10 @@ def draws(model: LoadedModel, rows: int) -> Compute:
     residual = torch.randn(rows, config.code_predictor.codebook_size, device=noise.device)
     seen = torch.zeros(rows, config.talker.vocab_size, dtype=torch.bool, device=noise.device)
     frames, may_end = torch.full((rows,), 9, device=noise.device), torch.ones_like(seen[:, 0])
-    compiled = whole_frames(model.code_predictor, residual)
-    rest = draw if compiled is None else partial(draw_compiled, compiled)
 
     def all_codes() -> object:
+        compiled = whole_frames(model.code_predictor, residual)
+        rest = draw if compiled is None else partial(draw_compiled, compiled)
         first = process_first_code_logits(
             logits,
             seen,

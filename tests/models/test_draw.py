@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from legato.flow import Sampling
-from legato.models.native.frame import draw_compiled, frame_library
-from legato.models.native.library import Missing
+from legato.models.native.frame import draw_compiled
+from legato.models.native.library import Missing, library
 from legato.models.sampling import Drawn, DrawSettings, SamplingRows, draw
 
 
@@ -83,27 +83,27 @@ def test_few_ranks_give_what_all_give(
     assert torch.equal(drawn.codes, torch.where(wanted.finite, wanted.codes, 0))
 
 
-@pytest.mark.skipif(isinstance(frame_library(), Missing), reason="nothing compiled here")
+@pytest.mark.skipif(isinstance(library(), Missing), reason="nothing compiled here")
 @settings(max_examples=300, deadline=None)
 @given(crowd=crowds())
 def test_the_compiled_draw_is_the_same(crowd: tuple[list[list[float]], list[Sampling], list[float]]) -> None:
     rows, hows, chances = crowd
     data = torch.tensor(rows), SamplingRows.of(hows).first, torch.tensor(chances, dtype=torch.float64)
-    found = frame_library()
+    found = library()
     assert not isinstance(found, Missing)
     drawn, wanted = draw_compiled(found, *data), draw(*data)
     assert torch.equal(drawn.finite, wanted.finite)
     assert torch.equal(drawn.codes, wanted.codes)
 
 
-@pytest.mark.skipif(isinstance(frame_library(), Missing), reason="nothing compiled here")
+@pytest.mark.skipif(isinstance(library(), Missing), reason="nothing compiled here")
 @pytest.mark.parametrize("top_k", [0, 50])
 def test_the_compiled_draw_is_the_same_at_the_size_of_a_codebook(top_k: int) -> None:
     source = torch.Generator().manual_seed(top_k)
     logits = 3 * torch.randn(400, 2048, generator=source)
     chances = torch.rand(400, dtype=torch.float64, generator=source)
     how = SamplingRows.of([plain(0.9, top_k, 0.95)] * 400).first
-    found = frame_library()
+    found = library()
     assert not isinstance(found, Missing)
     wanted = draw(logits, how, chances).codes
     assert torch.equal(draw_compiled(found, logits, how, chances).codes, wanted)

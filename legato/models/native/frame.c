@@ -1,33 +1,25 @@
 /* All steps of a frame in one call: layers, final norm, logits, draw, and the drawn code's embedding as the next input.
 
-   Owns nothing: weights, cache, scratch and results are the caller's. Layers and products are functions of layers.c,
-   given by address, and what they take is passed on unseen. frame.py mirrors the structs. */
+   Owns nothing: weights, cache, scratch and results are the caller's. frame.py mirrors the structs. */
 
-#include <math.h>
-#include <omp.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
-typedef void Layers(const void *stack, const void *cache, const void *room, int64_t rows, int64_t score_row,
-                    int64_t threads, float *x, const float *cos, const float *sin);
-typedef void Product(const void *map, int64_t rows, int64_t threads, const float *x, float *y, uint8_t *ready,
-                     float *scales);
+#include "layers.h"
 
 typedef struct {
-    Layers *layers;
-    Product *product;
-    const void *stack, *const *heads;        /* heads: a map for each book that is drawn */
+    const Stack *stack;
+    const Map *const *heads;                 /* for each book that is drawn */
     const float *const *embeddings;          /* [codes, given], of each book but the last */
-    const void *projection;                  /* from `given` to `width`; none where they are equal */
+    const Map *projection;                   /* from `given` to `width`; none where they are equal */
     const float *projection_bias, *norm;     /* [width] each */
     const float *cos, *sin;                  /* [books + 1, head_dim] */
     int64_t books, codes, width, given, head_dim;
-    double eps;
+    float eps;
 } Predictor;
 
 typedef struct {
-    const void *cache, *room;
+    const Cache *cache;
+    const Room *room;
     int64_t score_row;
     int64_t *slots, *positions; /* [2 rows], which `cache` points to */
     float *x, *cos, *sin;       /* [2 rows, width], of which the first inputs are there; [2 rows, head_dim] */
@@ -139,15 +131,6 @@ int legato_draw(int64_t rows, int64_t V, int64_t threads, const float *logits, c
 
 /* --- the frame --------------------------------------------------------------------------------------------------- */
 
-static void norm(const float *x, const float *weight, int64_t d, double eps, float *y) {
-    float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < d; i++) sum += x[i] * x[i];
-    float by = 1.0f / sqrtf(sum / (float)d + (float)eps);
-#pragma omp simd
-    for (int64_t i = 0; i < d; i++) y[i] = x[i] * by * weight[i];
-}
-
 /* Positions `from` to `end` of every row through the layers, row by row in `x`. */
 static void step(const Predictor *p, const Work *work, int64_t rows, int64_t threads, int64_t from, int64_t end) {
     int64_t fresh = end - from, d = p->head_dim;
@@ -159,7 +142,7 @@ static void step(const Predictor *p, const Work *work, int64_t rows, int64_t thr
             memcpy(work->cos + i * d, p->cos + (from + at) * d, (size_t)d * sizeof(float));
             memcpy(work->sin + i * d, p->sin + (from + at) * d, (size_t)d * sizeof(float));
         }
-    p->layers(p->stack, work->cache, work->room, rows * fresh, work->score_row, threads, work->x, work->cos, work->sin);
+    legato_layers(p->stack, work->cache, work->room, rows * fresh, work->score_row, threads, work->x, work->cos, work->sin);
     for (int64_t r = 0; r < rows; r++)
         norm(work->x + ((r + 1) * fresh - 1) * p->width, p->norm, p->width, p->eps, work->normed + r * p->width);
 }
@@ -171,7 +154,7 @@ static void embed(const Predictor *p, const Work *work, int64_t rows, int64_t th
     for (int64_t r = 0; r < rows; r++)
         memcpy(to + r * p->given, p->embeddings[j] + codes[r * codes_row] * p->given, (size_t)p->given * sizeof(float));
     if (!p->projection) return;
-    p->product(p->projection, rows, threads, to, work->x, work->ready, work->scales);
+    legato_map(p->projection, rows, threads, to, work->x, work->ready, work->scales);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < p->width; i++) work->x[r * p->width + i] += p->projection_bias[i];
 }
@@ -184,7 +167,7 @@ int legato_frame(const Predictor *p, const Work *work, const Settings *settings,
     for (int64_t j = 0; j < p->books; j++) {
         if (j > 0) embed(p, work, rows, threads, j - 1, codes + j, Q);
         step(p, work, rows, threads, j > 0 ? j + 1 : 0, j + 2);
-        p->product(p->heads[j], rows, threads, work->normed, work->logits, work->ready, work->scales);
+        legato_map(p->heads[j], rows, threads, work->normed, work->logits, work->ready, work->scales);
         if (legato_draw(rows, p->codes, threads, work->logits, settings, noise + j + 1, Q, codes + j + 1, Q, finite))
             return 1;
     }

@@ -1,16 +1,12 @@
 """A whole frame of the code predictor in one call of `frame.c`, where its layers and heads are compiled ones.
 
-Owns nothing but the compiled functions: weights are the predictor's, and the scratch of a frame is gone on return.
+Owns nothing: weights are the predictor's, and the scratch of a frame is gone on return.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from ctypes import Structure, byref, c_double, c_int64, c_void_p
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
+from ctypes import Structure, byref, c_float, c_int64, c_void_p
 
 import torch
 from torch import Tensor, nn
@@ -19,20 +15,18 @@ from legato.models.code_predictor.predictor import CodePredictor
 from legato.models.layers.decoder_layer import Cells
 from legato.models.layers.rope import Rotation
 from legato.models.native.layers import NativeLayers, NativeMap, places
-from legato.models.native.library import Library, Missing, compiled, library
+from legato.models.native.library import Library
 from legato.models.sampling import Drawn, DrawSettings
-
-SOURCE = Path(__file__).with_name("frame.c")
 
 
 class Predictor(Structure):
     """The predictor's weights and how they are multiplied."""
 
     _fields_ = (
-        *((name, c_void_p) for name in ("layers", "product", "stack", "heads", "embeddings", "projection")),
+        *((name, c_void_p) for name in ("stack", "heads", "embeddings", "projection")),
         *((name, c_void_p) for name in ("projection_bias", "norm", "cos", "sin")),
         *((name, c_int64) for name in ("books", "codes", "width", "given", "head_dim")),
-        ("eps", c_double),
+        ("eps", c_float),
     )
 
 
@@ -53,24 +47,7 @@ class Settings(Structure):
     _fields_ = tuple((name, c_void_p) for name in ("temperature", "top_k", "top_p"))
 
 
-@dataclass(slots=True)
-class FrameLibrary:
-    """The two functions of `frame.c`. Whoever measures puts timed ones in their place for a while."""
-
-    frame: Callable[..., int]
-    draw: Callable[..., int]
-
-
-@lru_cache(maxsize=1)
-def frame_library() -> FrameLibrary | Missing:
-    """The library of this process, compiled first where it is not in the cache."""
-    loaded = compiled("frame", (SOURCE,))
-    if isinstance(loaded, Missing):
-        return loaded
-    return FrameLibrary(loaded.legato_frame, loaded.legato_draw)
-
-
-def whole_frames(predictor: CodePredictor, inputs: Tensor) -> FrameLibrary | None:
+def whole_frames(predictor: CodePredictor, inputs: Tensor) -> Library | None:
     """The library, if frames of this predictor can be computed by it: all maps compiled, all else in float32.
 
     Where somebody listens to a head (a hook), every head is called, and steps go one by one.
@@ -85,11 +62,10 @@ def whole_frames(predictor: CodePredictor, inputs: Tensor) -> FrameLibrary | Non
     tables = (*predictor.model.codec_embedding, predictor.model.norm)
     if not maps or any(table.weight.dtype != torch.float32 for table in tables):
         return None
-    found = frame_library()
-    return None if isinstance(found, Missing) else found
+    return predictor.model.layers.library
 
 
-def draw_compiled(found: FrameLibrary, logits: Tensor, settings: DrawSettings, uniform: Tensor) -> Drawn:
+def draw_compiled(found: Library, logits: Tensor, settings: DrawSettings, uniform: Tensor) -> Drawn:
     """`sampling.draw` of float32 `logits` [B, V], as `frame.c` draws.
 
     Its exponentials may differ from torch's in their last digit: a code could differ where a uniform number is as near
@@ -107,7 +83,7 @@ def draw_compiled(found: FrameLibrary, logits: Tensor, settings: DrawSettings, u
 
 
 def frame_compiled(
-    found: FrameLibrary,
+    found: Library,
     predictor: CodePredictor,
     first: Tensor,
     cells: Cells,
@@ -161,10 +137,7 @@ def _predictor(
     narrowed = [projection] if isinstance(projection, NativeMap) else []
     biases = [each.bias.float() for each in narrowed if each.bias is not None]
     stack, width = layers.stack, predictor.config.stack.hidden_size
-    called = library()
-    assert isinstance(called, Library)
     described = Predictor(
-        *(_address(each) for each in (called.layers, called.map)),
         *(ctypes.addressof(stack), ctypes.addressof(maps), ctypes.addressof(embeddings)),
         ctypes.addressof(narrowed[0].described) if narrowed else None,
         biases[0].data_ptr() if narrowed else None,
@@ -178,11 +151,6 @@ def _predictor(
 def _settings(settings: DrawSettings) -> tuple[tuple[Tensor, ...], Settings]:
     kept = (settings.temperature.float().contiguous(), settings.top_k.contiguous(), settings.top_p.float().contiguous())
     return kept, Settings(*(each.data_ptr() for each in kept))
-
-
-def _address(function: Callable[..., object]) -> c_void_p:
-    """Where a function of a library begins: it is a pointer, which its type does not tell."""
-    return ctypes.cast(function, c_void_p)  # type: ignore[arg-type]
 
 
 def _linear(module: nn.Module) -> NativeMap:

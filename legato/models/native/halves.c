@@ -13,8 +13,8 @@ void spread_row(const float *x, int64_t k, uint8_t *ready) {
     const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
     for (int64_t i = 0; i < k; i += PAIR) {
-        __m512 a = _mm512_maskz_loadu_ps(first(k - i), x + i);
-        __mmask16 m = k - i > LANES ? first(k - i - LANES) : 0;
+        __m512 a = _mm512_maskz_loadu_ps(lanes(k - i), x + i);
+        __mmask16 m = k - i > LANES ? lanes(k - i - LANES) : 0;
         __m512 b = _mm512_maskz_loadu_ps(m, x + i + LANES);
         _mm512_storeu_ps(y + i, _mm512_permutex2var_ps(a, even, b));
         _mm512_storeu_ps(y + i + LANES, _mm512_permutex2var_ps(a, odd, b));

@@ -1,5 +1,6 @@
-/* Sixteen numbers at a time, for codec.c and attention.c: float32, or bfloat16 in memory where `half`. */
+/* Sixteen numbers at a time, for every file here: float32, or bfloat16 in memory where `half`. */
 
+#pragma once
 #include <immintrin.h>
 #include <math.h>
 #include <omp.h>
@@ -34,11 +35,11 @@ static inline void store(void *to, int64_t at, __mmask16 some, int64_t half, __m
 #endif
 }
 
-/* e^x to about 1e-7 of itself: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]. Of NaN it is NaN. */
+/* e^x to about 1e-7 of itself: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]. Below -87 it is 0, above 88 it stays. */
 static inline __m512 exponential(__m512 x) {
-    x = _mm512_max_ps(_mm512_set1_ps(-87.0f), _mm512_min_ps(_mm512_set1_ps(88.0f), x));
-    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT);
-    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
+    __m512 high = _mm512_min_ps(_mm512_set1_ps(88.0f), x); /* NaN stays NaN */
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(high, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), high);
     r = _mm512_fmadd_ps(n, _mm512_set1_ps(2.12194440e-4f), r);
     __m512 p = _mm512_set1_ps(1.9875691500e-4f);
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
@@ -47,5 +48,6 @@ static inline __m512 exponential(__m512 x) {
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
     p = _mm512_fmadd_ps(_mm512_mul_ps(p, r), r, _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
-    return _mm512_scalef_ps(p, n);
+    __mmask16 small = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.0f), _CMP_LT_OQ);
+    return _mm512_mask_mov_ps(_mm512_scalef_ps(p, n), small, _mm512_setzero_ps());
 }

@@ -2,61 +2,9 @@
 
    Owns nothing: weights, cache, scratch and results are the caller's. Knows no sequence; a row is one position of one
    slot, and sees the positions of its slot up to its own, all rows of the call included. A row is the same in any
-   company. library.py mirrors the structs. */
+   company. */
 
-#include <math.h>
-#include <omp.h>
-#include <string.h>
-
-#include "maps.h"
-
-typedef struct {
-    Map qkv[3], out, gate_up[2], down; /* joint ones come first, and what is in them has no outputs */
-    const float *input_norm, *post_norm, *q_norm, *k_norm;
-} Layer;
-
-typedef struct {
-    const Layer *layers;
-    int64_t count, width, inner, heads, kv_heads, head_dim;
-    float eps;
-} Stack;
-
-typedef struct {
-    void *keys, *values;                             /* [layer, slot, kv head, position, head_dim] */
-    int64_t layer, slot, head, position;             /* strides in numbers */
-    const int64_t *slots, *positions;                /* of each row */
-    int64_t half;                                    /* bfloat16 if not 0, else float32 */
-} Cache;
-
-/* e^x to about 1e-7 of itself: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2]. Below -87 it is 0, above 88 it stays. */
-static inline __m512 exponential(__m512 x) {
-    __m512 high = _mm512_min_ps(_mm512_set1_ps(88.0f), x); /* NaN stays NaN */
-    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(high, _mm512_set1_ps(1.44269504f)), 8);
-    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), high);
-    r = _mm512_fmadd_ps(n, _mm512_set1_ps(2.12194440e-4f), r);
-    __m512 p = _mm512_set1_ps(1.9875691500e-4f);
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
-    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
-    p = _mm512_fmadd_ps(_mm512_mul_ps(p, r), r, _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
-    __mmask16 small = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-87.0f), _CMP_LT_OQ);
-    return _mm512_mask_mov_ps(_mm512_scalef_ps(p, n), small, _mm512_setzero_ps());
-}
-
-static float dot(const float *a, const float *b, int64_t d) {
-    float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < d; i++) sum += a[i] * b[i];
-    return sum;
-}
-
-static void norm(const float *x, const float *weight, int64_t d, float eps, float *y) {
-    float by = 1.0f / sqrtf(dot(x, x, d) / (float)d + eps);
-#pragma omp simd
-    for (int64_t i = 0; i < d; i++) y[i] = x[i] * by * weight[i];
-}
+#include "layers.h"
 
 static void turn(float *x, const float *cos, const float *sin, int64_t d) {
     for (int64_t i = 0; i < d / 2; i++) {
@@ -77,13 +25,6 @@ static void keep(const Cache *cache, void *pool, int64_t at, const float *x, int
         uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
         ((uint16_t *)pool)[at + i] = (uint16_t)(x[i] != x[i] ? 0x7fc0 : rounded);
     }
-}
-
-/* Numbers of the cache as float32; what `m` leaves out is 0. */
-static inline __m512 kept(const void *pool, int64_t at, int half, __mmask16 m) {
-    if (!half) return _mm512_maskz_loadu_ps(m, (const float *)pool + at);
-    __m256i bits = _mm256_maskz_loadu_epi16(m, (const uint16_t *)pool + at);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
 static inline __m512 add_float_pairs(__m512 a, __m512 b) {
@@ -110,8 +51,8 @@ static inline __attribute__((always_inline)) __m512 score(const Cache *cache, in
         sums[p] = _mm512_setzero_ps();
         if (p >= positions) continue;
         for (int64_t i = 0; i < d; i += LANES) {
-            __mmask16 m = first(d - i);
-            __m512 key = kept(cache->keys, start + p * cache->position + i, half, m);
+            __mmask16 m = lanes(d - i);
+            __m512 key = load(cache->keys, start + p * cache->position + i, m, half);
             sums[p] = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(m, q + i), key, sums[p]);
         }
     }
@@ -128,14 +69,15 @@ static inline __attribute__((always_inline)) void mix(const Cache *cache, int64_
     for (int64_t p = 0; p < positions; p++)
         for (int c = 0; c < parts; c++) {
             int64_t i = from + c * LANES;
-            __m512 value = kept(cache->values, start + p * cache->position + i, half, parts == 1 ? first(d - i) : 0xffff);
+            __mmask16 m = parts == 1 ? lanes(d - i) : 0xffff;
+            __m512 value = load(cache->values, start + p * cache->position + i, m, half);
             for (int g = 0; g < queries; g++)
                 sums[g][c] = _mm512_fmadd_ps(_mm512_set1_ps(weights[g * positions + p]), value, sums[g][c]);
         }
     for (int g = 0; g < queries; g++)
         for (int c = 0; c < parts; c++) {
             int64_t i = from + c * LANES;
-            __mmask16 m = parts == 1 ? first(d - i) : 0xffff;
+            __mmask16 m = parts == 1 ? lanes(d - i) : 0xffff;
             _mm512_mask_storeu_ps(y + g * d + i, m, _mm512_mul_ps(sums[g][c], _mm512_set1_ps(by[g])));
         }
 }
@@ -158,14 +100,14 @@ static inline __attribute__((always_inline)) void attend(const Cache *cache, int
         float *row = scores + g * positions;
         __m512 top = _mm512_set1_ps(-INFINITY), sum = _mm512_setzero_ps();
         for (int64_t p = 0; p < positions; p += LANES) {
-            __mmask16 m = first(positions - p);
+            __mmask16 m = lanes(positions - p);
             __m512 part = score(cache, start + p * cache->position, positions - p, d, half, q + g * d);
             top = _mm512_mask_max_ps(top, m, top, part);
             _mm512_mask_storeu_ps(row + p, m, part);
         }
         top = _mm512_set1_ps(_mm512_reduce_max_ps(top));
         for (int64_t p = 0; p < positions; p += LANES) {
-            __mmask16 m = first(positions - p);
+            __mmask16 m = lanes(positions - p);
             __m512 part = exponential(_mm512_sub_ps(_mm512_maskz_loadu_ps(m, row + p), top));
             sum = _mm512_mask_add_ps(sum, m, sum, part);
             _mm512_mask_storeu_ps(row + p, m, part);
@@ -206,16 +148,6 @@ static void place(const Stack *s, const Layer *layer, const Cache *cache, int64_
 }
 
 /* --- what is called ---------------------------------------------------------------------------------------------- */
-
-/* Shared by all threads: results of products. What is cheap every thread computes for itself, in a part of its own: the
-   residual, what is normed, and what is prepared. So threads meet only after products and attention. */
-typedef struct {
-    float *wide, *mixed, *narrow;     /* [rows, the widest product]; [rows, heads d]; [rows, width] */
-    float *residual, *normed;         /* [threads, rows, width] each */
-    float *scales, *scores;           /* [threads, rows]; [threads, queries of a key head x positions, or inner] */
-    uint8_t *ready;                   /* [threads, rows, the longest prepared row] */
-    int64_t ready_row;                /* bytes of it */
-} Room;
 
 typedef struct {
     float *residual, *normed, *scales, *scores;
@@ -263,7 +195,7 @@ static void run_layer(const Stack *s, int64_t at, const Cache *cache, int64_t ro
         const float *gate = room->wide + r * 2 * s->inner, *up = gate + s->inner;
         float *inner = own->scores;
         for (int64_t i = 0; i < s->inner; i += LANES) {
-            __mmask16 m = first(s->inner - i);
+            __mmask16 m = lanes(s->inner - i);
             __m512 x = _mm512_maskz_loadu_ps(m, gate + i), one = _mm512_set1_ps(1.0f);
             __m512 open = _mm512_div_ps(x, _mm512_add_ps(one, exponential(_mm512_sub_ps(_mm512_setzero_ps(), x))));
             _mm512_mask_storeu_ps(inner + i, m, _mm512_mul_ps(open, _mm512_maskz_loadu_ps(m, up + i)));
@@ -274,8 +206,6 @@ static void run_layer(const Stack *s, int64_t at, const Cache *cache, int64_t ro
     add_and_norm(s, own, room->narrow, at + 1 < s->count ? s->layers[at + 1].input_norm : 0, rows);
 }
 
-/* `x` [rows, width] in and out; `cos`, `sin` [rows, head_dim]; `score_row`: numbers of scratch
-   in `scores` for each thread. */
 void legato_layers(const Stack *s, const Cache *cache, const Room *room, int64_t rows, int64_t score_row,
                    int64_t threads, float *x, const float *cos, const float *sin) {
 #pragma omp parallel num_threads((int)threads)
@@ -291,7 +221,6 @@ void legato_layers(const Stack *s, const Cache *cache, const Room *room, int64_t
     }
 }
 
-/* `x` [rows, k] -> `y` [rows, n]; `ready` and `scales` are scratch. */
 void legato_map(const Map *map, int64_t rows, int64_t threads, const float *x, float *y, uint8_t *ready, float *scales) {
 #pragma omp parallel num_threads((int)threads)
     {

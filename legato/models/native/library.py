@@ -23,8 +23,8 @@ import torch
 
 from legato.config.native import SWITCH, native_allowed, native_folder
 
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("layers.c", "bytes.c", "halves.c"))
-HEADERS = (Path(__file__).with_name("maps.h"),)
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("layers.c", "frame.c", "bytes.c", "halves.c"))
+HEADERS = tuple(Path(__file__).with_name(name) for name in ("layers.h", "maps.h", "lanes.h"))
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC", "-std=gnu11")
 
 
@@ -78,10 +78,12 @@ class Room(Structure):
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """The two functions of `layers.c`. They let other Python threads run meanwhile."""
+    """The functions of `layers.c` and `frame.c`. They let other Python threads run meanwhile."""
 
     layers: Callable[..., object]
     map: Callable[..., object]
+    frame: Callable[..., int]
+    draw: Callable[..., int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def library() -> Library | Missing:
     if isinstance(loaded, Missing):
         return loaded
     loaded.legato_layers.restype = loaded.legato_map.restype = None
-    return Library(loaded.legato_layers, loaded.legato_map)
+    return Library(loaded.legato_layers, loaded.legato_map, loaded.legato_frame, loaded.legato_draw)
 
 
 def torch_openmp() -> list[Path]:

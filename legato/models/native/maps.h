@@ -4,10 +4,9 @@
    `Map`. */
 
 #pragma once
-#include <immintrin.h>
-#include <stdint.h>
+#include "lanes.h"
 
-enum { LANES = 16, BYTES = 64, AHEAD = 16384 }; /* weights are fetched so many bytes ahead where rows give time */
+enum { BYTES = 64, AHEAD = 16384 }; /* weights are fetched so many bytes ahead where rows give time */
 
 typedef struct {
     const void *values;  /* [n, k]: int8, or bfloat16 if `half` */
@@ -17,8 +16,6 @@ typedef struct {
 } Map;
 
 static inline int64_t padded(int64_t k) { return (k + BYTES - 1) / BYTES * BYTES; }
-
-static inline __mmask16 first(int64_t count) { return count < LANES ? (__mmask16)((1u << count) - 1) : 0xffff; }
 
 /* Bytes of a prepared row. */
 static inline int64_t prepared_row(const Map *map) { return padded(map->k) * (map->half ? (int64_t)sizeof(float) : 1); }
