@@ -11,6 +11,7 @@ import click
 
 from legato.cli.bench_output import Outputs, output_options
 from legato.cli.model_options import check_device, compute_options, quant_option, set_threads
+from legato.cli.serve import require_server
 from legato.cli.terminal import note
 from legato.cli.verify import load_weights
 
@@ -47,6 +48,7 @@ def memory(
     """What a serving process keeps in memory: program, weights, all positions of all slots, streams in all of them."""
     from legato.bench.memory import measure_memory
 
+    require_server("this benchmark")
     check_device(device)
     set_threads(threads)
     import_module("legato.server.app")

@@ -10,17 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from legato.cli.model_options import check_device, compute_options, quant_option, set_threads
-from legato.cli.serve import NEEDED
+from legato.cli.serve import require_server
 from legato.cli.terminal import note
 from legato.cli.verify import load_weights
-from legato.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from legato.bench.observe import Subject
@@ -139,9 +137,7 @@ def bench_options(function: Callable[..., object]) -> Callable[..., object]:
 @contextmanager
 def subject(options: BenchOptions, *, slots: int, settled: bool) -> Iterator[Subject]:
     """The loaded model behind an engine with `slots` streams at once. `settled`: it waits for the device each stage."""
-    missing = [name for name in (*NEEDED, "websockets") if find_spec(name) is None]
-    if missing:
-        raise UnsupportedError(f"this benchmark needs {', '.join(missing)}: pip install 'legato-tts[server]'")
+    require_server("this benchmark", "websockets")
     from legato.api import Legato
     from legato.bench.device import settle_of
     from legato.bench.facts import model_facts, this_machine

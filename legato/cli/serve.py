@@ -40,6 +40,13 @@ One line a request goes to standard error. SIGTERM and Ctrl-C let streams under 
 """
 
 
+def require_server(what: str, *more: str) -> None:
+    """`UnsupportedError`, which says how to get it, where a package of the server (or of `more`) is not installed."""
+    missing = [name for name in (*NEEDED, *more) if find_spec(name) is None]
+    if missing:
+        raise UnsupportedError(f"{what} needs {', '.join(missing)}: pip install 'legato-tts[server]'")
+
+
 @click.command(epilog=EPILOG, short_help="Speak for other programs: OpenAI's speech API and more, over HTTP.")
 @serve_options
 @click.option("--slots", default=1, show_default=True, type=click.IntRange(1), help="Streams that speak at once.")
@@ -69,9 +76,7 @@ def serve(
     graphs: bool,
 ) -> int:
     """Serve speech over HTTP until stopped."""
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        raise UnsupportedError(f"legato serve needs {', '.join(missing)}: pip install 'legato-tts[server]'")
+    require_server("legato serve")
     config = options.config(model)
     for name in ("legato.server", "legato.engine"):  # the engine says once what its limits cost
         logging.getLogger(name).setLevel(logging.INFO)
