@@ -42,6 +42,22 @@ def test_any_number_of_rows_gives_what_the_call_gives_and_results_stay() -> None
         assert all(one.equal(other) for one, other in zip(wanted, got, strict=True))
 
 
+def test_rows_of_an_earlier_call_write_nowhere_in_a_smaller_one() -> None:
+    """Where a call with fewer rows leaves places free there are idle rows, not those who sat there before."""
+    spare, pool = 4, torch.zeros(5, device=AT)
+
+    def keep(slots: Tensor, values: Tensor) -> tuple[Tensor, ...]:
+        pool[slots] = values
+        return (values,)
+
+    idle = (torch.full((4,), spare, device=AT), torch.zeros(4, device=AT))
+    work = Captured(Recorder(AT), "a test", keep, idle)
+    work(torch.tensor([0, 1, 2, 3]), torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    pool.fill_(7.0)
+    work(torch.tensor([1, 0]), torch.tensor([5.0, 6.0]))
+    assert pool[:spare].tolist() == [6.0, 5.0, 7.0, 7.0]
+
+
 def test_a_value_of_the_host_that_the_recording_holds_shows() -> None:
     gain = [2.0]
     work = Captured(Recorder(AT), "a test", lambda x: (x * gain[0],), (torch.zeros(1, 1, device=AT),))
