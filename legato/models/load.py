@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from legato.config.checkpoint import read_model_config
 from legato.config.codec_checkpoint import codec_location
 from legato.config.model import ModelConfig, PhoneTextConfig
-from legato.config.quantization import INT8, NONE
+from legato.config.quantization import NONE
 from legato.errors import StateError, TensorError, UnsupportedError
 from legato.models import names
 from legato.models.code_predictor.predictor import CodePredictor
@@ -112,7 +112,9 @@ def load_model(
     folder = Path(folder)
     config = read_model_config(folder, codec_folder)
     kernels = Kernels.here()
-    choice = choose(quant, config.quantization, device, kernels)
+    compiled = compiled and device.startswith("cpu")
+    native = library() if compiled else Missing("")
+    choice = choose(quant, config.quantization, device, kernels, compiled=isinstance(native, Library))
     with torch.device("meta"):
         talker = Talker(config.talker)
         predictor = CodePredictor(config.code_predictor, config.talker.stack.hidden_size)
@@ -126,8 +128,6 @@ def load_model(
             if config.quantization != NONE:
                 stores(language, config.quantization)
     rounded = choice.mode if config.quantization == NONE else NONE
-    compiled = compiled and device.startswith("cpu")
-    native = library() if compiled and choice.mode in (NONE, INT8) else Missing("")
     halves = isinstance(native, Library) and choice.mode == NONE
     main = [
         _language_part(names.TALKER, talker, language_dtype, rounded, halves=halves),

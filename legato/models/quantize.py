@@ -33,7 +33,7 @@ from legato.models.layers.quantized import (
     to_int4,
     to_int8,
 )
-from legato.models.native.layers import HalfLinear, NativeLayers, NativeLinear, join_steps
+from legato.models.native.layers import HalfLinear, NativeFours, NativeLayers, NativeLinear, join_steps
 from legato.models.native.library import Library, Missing
 
 KEPT = ("codec_head",)
@@ -49,8 +49,11 @@ class Choice:
     note: str
 
 
-def choose(asked: str, stored: str, device: str, kernels: Kernels) -> Choice:
-    """The mode for a checkpoint stored as `stored`. Raises `UnsupportedError` for what cannot be had."""
+def choose(asked: str, stored: str, device: str, kernels: Kernels, *, compiled: bool) -> Choice:
+    """The mode for a checkpoint stored as `stored`; `compiled`: whether products can be compiled for this machine.
+
+    Raises `UnsupportedError` for what cannot be had.
+    """
     if asked not in CHOICES:
         raise UnsupportedError(f"quant must be one of {', '.join(CHOICES)}, not {asked!r}", field="quant")
     if stored != NONE and asked not in (stored, AUTO, NONE):
@@ -63,38 +66,37 @@ def choose(asked: str, stored: str, device: str, kernels: Kernels) -> Choice:
     if mode == AUTO:
         if not on_cpu:
             return Choice(NONE, f"quant none: rounded weights are multiplied on the CPU alone, and this is {device}")
-        if kernels.int8:
-            return Choice(INT8, f"quant int8, chosen because {_int8_reason(kernels)}")
-        return Choice(NONE, "quant none: this machine has no fast 8-bit products (x86 with AVX2 or AVX-512 has)")
+        if compiled or kernels.int8:
+            return Choice(INT8, f"quant int8, chosen because {_int8_reason(kernels, compiled=compiled)}")
+        return Choice(NONE, "quant none: without compiled products this machine has no fast 8-bit ones")
     if mode == NONE:
         return Choice(NONE, "")
     if not on_cpu:
         raise UnsupportedError(f"quant {mode} is computed on the CPU alone, not on {device}; use none", field="quant")
-    return Choice(mode, f"quant {mode}{_how(mode, kernels)}{', as the checkpoint is stored' * (stored != NONE)}")
+    how = "" if compiled else _how(mode, kernels)
+    return Choice(mode, f"quant {mode}{how}{', as the checkpoint is stored' * (stored != NONE)}")
 
 
 def noted(choice: Choice, native: Library | Missing) -> str:
     """The note, and by what the products are computed."""
-    if choice.mode == NONE and isinstance(native, Library):
-        return "; ".join(filter(None, (choice.note, "layers compiled for this CPU")))
-    if choice.mode != INT8 or (isinstance(native, Missing) and not native.reason):
-        return choice.note
     if isinstance(native, Library):
-        return f"{choice.note}; layers compiled for this CPU"
+        return "; ".join(filter(None, (choice.note, "layers compiled for this CPU")))
+    if choice.mode == NONE or not native.reason:
+        return choice.note
     return f"{choice.note}; torch's products, slower at one row than compiled ones: {native.reason}"
 
 
-def _int8_reason(kernels: Kernels) -> str:
-    if kernels.vnni:
-        return "this CPU multiplies 8-bit numbers (VNNI): the fastest here at one row and at many"
-    return "this CPU has AVX2; without VNNI inputs are rounded to 7 bits"
+def _int8_reason(kernels: Kernels, *, compiled: bool) -> str:
+    if compiled or kernels.vnni:
+        return "8-bit weights are read in half the time of bfloat16 ones"
+    return "this CPU has AVX2; without VNNI or compiled products inputs are rounded to 7 bits"
 
 
 def _how(mode: str, kernels: Kernels) -> str:
     fast = kernels.int8 if mode == INT8 else kernels.int4
     if not fast:
         return ": this machine has no such products, so the rounded weights are multiplied as large and slow as before"
-    return "" if mode == INT4 or kernels.vnni else ": without VNNI inputs are rounded to 7 bits"
+    return "" if mode == INT4 or kernels.vnni else ": without VNNI or compiled products inputs are rounded to 7 bits"
 
 
 # --- from one form to another ----------------------------------------------------------------------------------------
@@ -124,6 +126,8 @@ def run_stores(module: nn.Module, kernels: Kernels, dtype: torch.dtype, native: 
         for name, child in list(parent.named_children()):
             if isinstance(child, Int8Store) and isinstance(native, Library):
                 setattr(parent, name, NativeLinear(child, native))
+            elif isinstance(child, Int4Store) and isinstance(native, Library):
+                setattr(parent, name, NativeFours(child, native))
             elif isinstance(child, Int8Store | Int4Store):
                 setattr(parent, name, ready(child, kernels, dtype))
     if isinstance(native, Library):
@@ -151,7 +155,7 @@ def exact_copy(module: _Module) -> _Module:
 
 
 def _exact(module: nn.Module) -> nn.Module:
-    if isinstance(module, Int8Linear | Int4Linear | NativeLinear):
+    if isinstance(module, Int8Linear | Int4Linear | NativeLinear | NativeFours):
         return plain_linear(dense_weight(module), getattr(module, "bias", None), torch.float32)
     if isinstance(module, HalfLinear):
         return plain_linear(module.weight, module.bias, torch.float32)

@@ -16,8 +16,8 @@ from legato.flow import Sampling
 from legato.models.code_predictor.predict import predict_frame, predict_frame_whole_logits
 from legato.models.layers.quantized import Int4Linear, Int8Linear, Kernels
 from legato.models.load import LoadedModel, load_model
-from legato.models.native.layers import NativeLayers, NativeLinear
-from legato.models.native.library import Missing, library
+from legato.models.native.layers import NativeFours, NativeLayers, NativeLinear
+from legato.models.native.library import Library, Missing, library
 from legato.models.quantize import choose, exact_copy
 from legato.models.quantized_checkpoint import write_quantized
 from legato.models.sampling import Drawn, SamplingRows
@@ -28,7 +28,7 @@ VNNI = Kernels(int8=True, vnni=True, int4=True)
 AVX2 = Kernels(int8=True, vnni=False, int4=True)
 ARM = Kernels(int8=False, vnni=False, int4=False)
 WARM = Sampling(0.9, 50, 1.0, 1.05, 0.9, 20, 0.95)
-FORMS = ("compiled", "torch", "int4", "no kernels")
+FORMS = ("compiled", "compiled int4", "compiled, narrow", "torch", "int4", "no kernels")
 POSITIONS = 9
 
 
@@ -36,21 +36,26 @@ POSITIONS = 9
 def form(request: pytest.FixtureRequest) -> str:
     """The ways to run rounded weights; those that this machine does not have are skipped aloud."""
     name: str = request.param
-    if name == "compiled" and isinstance(library(), Missing):
-        pytest.skip(f"nothing compiled here: {library()}")
+    if name.startswith("compiled") and isinstance(compiled_library(name), Missing):
+        pytest.skip(f"nothing compiled here: {compiled_library(name)}")
     if name in ("torch", "int4") and not Kernels.here().int8:
         pytest.skip("no fast products here")
     return name
 
 
+def compiled_library(form: str) -> Library | Missing:
+    """This CPU's, or that of the oldest one, whose vectors are narrow."""
+    return library("x86-64") if "narrow" in form else library()
+
+
 def rounded(form: str, folder: Path) -> LoadedModel:
     """A tiny model in one of the forms."""
+    found = compiled_library(form) if form.startswith("compiled") else Missing("the test says so")
     with pytest.MonkeyPatch.context() as patch:
-        if form != "compiled":
-            patch.setattr("legato.models.load.library", lambda: Missing("the test says so"))
+        patch.setattr("legato.models.load.library", lambda: found)
         if form == "no kernels":
             patch.setattr(Kernels, "here", staticmethod(lambda: ARM))
-        return load_model(folder, quant="int4" if form == "int4" else "int8")
+        return load_model(folder, quant="int4" if "int4" in form else "int8")
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +87,17 @@ def share(got: Tensor, wanted: Tensor) -> float:
 
 def test_the_form_is_the_one_meant(form: str, model: LoadedModel) -> None:
     kinds = {type(part) for part in model.talker.modules()}
-    wanted = {"compiled": NativeLinear, "torch": Int8Linear, "int4": Int4Linear, "no kernels": torch.nn.Linear}[form]
+    wanted = {
+        "compiled": NativeLinear,
+        "compiled int4": NativeFours,
+        "compiled, narrow": NativeLinear,
+        "torch": Int8Linear,
+        "int4": Int4Linear,
+        "no kernels": torch.nn.Linear,
+    }[form]
     assert wanted in kinds
-    assert (NativeLayers in kinds) == (form == "compiled")
-    assert model.quant == ("int4" if form == "int4" else "int8")
+    assert (NativeLayers in kinds) == form.startswith("compiled")
+    assert model.quant == ("int4" if "int4" in form else "int8")
     assert model.quant in model.quant_note
     assert ("no such products" in model.quant_note) == (form == "no kernels")
     assert type(model.talker.codec_head) is torch.nn.Linear
@@ -110,7 +122,7 @@ def test_rows_and_slices_do_not_feel_each_other(form: str, model: LoadedModel) -
     alone = torch.cat([cached(model, x[row : row + 1], [2], list(range(1, POSITIONS + 1))) for row in range(3)])
     assert share(together, alone) < 0.05
     assert share(together.roll(1, 0), alone) > 0.3
-    if form == "compiled":
+    if form.startswith("compiled"):
         assert torch.equal(together, alone)
         assert torch.equal(cached(model, x, [3, 0, 4], [4, POSITIONS]), alone)
 
@@ -150,7 +162,7 @@ def test_frames_of_a_batch_are_those_of_its_rows(form: str, model: LoadedModel) 
     hidden = torch.randn(8, model.config.talker.stack.hidden_size, generator=torch.Generator().manual_seed(7))
     together, one = frames(model, hidden).codes, frames(model, hidden[:1]).codes
     agreement = float((together[:1] == one).float().mean())
-    assert agreement == 1.0 or form != "compiled"
+    assert agreement == 1.0 or not form.startswith("compiled")
     assert len({tuple(row) for row in together.tolist()}) == 8
     broken = hidden.clone()
     broken[2] = float("nan")
@@ -175,9 +187,9 @@ def test_logits_of_a_frame_stay_near_those_of_the_exact_weights(model: LoadedMod
     ("asked", "stored", "device", "kernels", "mode", "said"),
     [
         ("none", "none", "cpu", VNNI, "none", ""),
-        ("auto", "none", "cpu", VNNI, "int8", "VNNI"),
+        ("auto", "none", "cpu", VNNI, "int8", "half the time"),
         ("auto", "none", "cpu", AVX2, "int8", "7 bits"),
-        ("auto", "none", "cpu", ARM, "none", "no fast 8-bit products"),
+        ("auto", "none", "cpu", ARM, "none", "no fast 8-bit ones"),
         ("auto", "none", "cuda", VNNI, "none", "on the CPU alone"),
         ("int8", "none", "cpu", AVX2, "int8", "7 bits"),
         ("int8", "none", "cpu", ARM, "int8", "as large and slow as before"),
@@ -189,10 +201,17 @@ def test_logits_of_a_frame_stay_near_those_of_the_exact_weights(model: LoadedMod
 def test_the_choice_is_made_by_machine_and_said(
     asked: str, stored: str, device: str, kernels: Kernels, mode: str, said: str
 ) -> None:
-    choice = choose(asked, stored, device, kernels)
+    choice = choose(asked, stored, device, kernels, compiled=False)
     assert choice.mode == mode
     assert said in choice.note
     assert bool(choice.note) == (said != "")
+
+
+@pytest.mark.parametrize("kernels", [VNNI, AVX2, ARM])
+def test_where_products_are_compiled_every_machine_has_them(kernels: Kernels) -> None:
+    assert choose("auto", "none", "cpu", kernels, compiled=True).mode == "int8"
+    for mode in ("int8", "int4"):
+        assert choose(mode, "none", "cpu", kernels, compiled=True).note == f"quant {mode}"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +224,7 @@ def test_the_choice_is_made_by_machine_and_said(
 )
 def test_what_cannot_be_had_is_refused(asked: str, stored: str, device: str, said: str) -> None:
     with pytest.raises(UnsupportedError, match=said) as caught:
-        choose(asked, stored, device, VNNI)
+        choose(asked, stored, device, VNNI, compiled=True)
     assert caught.value.field == "quant"
 
 

@@ -1,4 +1,4 @@
-/* Attention of the codec's decoder over a window and what is kept of the past, for CPUs with AVX-512.
+/* Attention of the codec's decoder over a window and what is kept of the past.
 
    Owns nothing. A query sums over the positions that it sees, oldest first: where they lie and what else is in the window
    changes no bit. codec_library.py mirrors the struct. */
@@ -23,11 +23,11 @@ enum { WIDEST = 512 };
 /* `x` [d], at `at`, as float32, turned: pairs are half the head apart. */
 static void turned(const void *x, int64_t at, const float *cos, const float *sin, int64_t d, int64_t half, float *y) {
     for (int64_t i = 0; i < d / 2; i += LANES) {
-        __mmask16 some = lanes(d / 2 - i);
-        __m512 a = load(x, at + i, some, half), b = load(x, at + d / 2 + i, some, half);
-        __m512 c = _mm512_maskz_loadu_ps(some, cos + i), s = _mm512_maskz_loadu_ps(some, sin + i);
-        _mm512_mask_storeu_ps(y + i, some, _mm512_fmsub_ps(a, c, _mm512_mul_ps(b, s)));
-        _mm512_mask_storeu_ps(y + d / 2 + i, some, _mm512_fmadd_ps(b, c, _mm512_mul_ps(a, s)));
+        Some some = lanes(d / 2 - i);
+        Floats a = load(x, at + i, some, half), b = load(x, at + d / 2 + i, some, half);
+        Floats c = get(cos + i, some), s = get(sin + i, some);
+        put(y + i, some, fused(a, c, -(b * s)));
+        put(y + d / 2 + i, some, fused(b, c, a * s));
     }
 }
 
@@ -40,7 +40,7 @@ static void advance(const Attention *a, int64_t b, int64_t h) {
         int64_t row = b * a->count + t, at = (row * (a->heads + 2 * a->kv_heads) + a->heads + h) * d;
         turned(a->qkv, at, a->cos + row * d / 2, a->sin + row * d / 2, d, a->half, key);
         for (int64_t i = 0; i < d; i += LANES)
-            store(keys + t * bytes, i, lanes(d - i), a->half, _mm512_maskz_loadu_ps(lanes(d - i), key + i));
+            store(keys + t * bytes, i, lanes(d - i), a->half, get(key + i, lanes(d - i)));
         memcpy(values + t * bytes, (const char *)a->qkv + (at + a->kv_heads * d) * size_of(a->half), (size_t)bytes);
     }
     int64_t fresh = (a->lengths ? a->lengths[b] : a->count) * bytes, shift = least(fresh, all), from = fresh - shift;
@@ -62,35 +62,35 @@ static void attend(const Attention *a, int64_t b, int64_t h, int64_t t, float *s
            query);
     for (int64_t p = 0; p < all; p++) {
         if (!mask[p]) continue;
-        __m512 sum = _mm512_setzero_ps();
+        Floats sum = {0};
         for (int64_t i = 0; i < d; i += LANES) {
-            __mmask16 some = lanes(d - i);
-            __m512 key = p < a->past ? load(a->past_keys, old + p * d + i, some, half)
+            Some some = lanes(d - i);
+            Floats key = p < a->past ? load(a->past_keys, old + p * d + i, some, half)
                                      : load(a->keys, new + p * d + i, some, half);
-            sum = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(some, query + i), key, sum);
+            sum = fused(get(query + i, some), key, sum);
         }
-        float score = _mm512_reduce_add_ps(sum) * by;
+        float score = sum_of(sum) * by;
         top = score > top ? score : top;
         scores[seen++] = score;
     }
-    __m512 total = _mm512_setzero_ps();
+    Floats total = {0};
     for (int64_t p = 0; p < seen; p += LANES) {
-        __mmask16 some = lanes(seen - p);
-        __m512 e = exponential(_mm512_sub_ps(_mm512_maskz_loadu_ps(some, scores + p), _mm512_set1_ps(top)));
-        _mm512_mask_storeu_ps(scores + p, some, e);
-        total = _mm512_add_ps(total, _mm512_maskz_mov_ps(some, e));
+        Some some = lanes(seen - p);
+        Floats e = exponential(get(scores + p, some) - top);
+        put(scores + p, some, e);
+        total += only(some, e);
     }
-    __m512 share = _mm512_set1_ps(1.0f / _mm512_reduce_add_ps(total));
+    float share = 1.0f / sum_of(total);
     for (int64_t i = 0; i < d; i += LANES) {
-        __mmask16 some = lanes(d - i);
-        __m512 y = _mm512_setzero_ps();
+        Some some = lanes(d - i);
+        Floats y = {0};
         for (int64_t p = 0, at = 0; p < all; p++) {
             if (!mask[p]) continue;
-            __m512 value = p < a->past ? load(a->past_values, old + p * d + i, some, half)
+            Floats value = p < a->past ? load(a->past_values, old + p * d + i, some, half)
                                        : load(a->values, new + p * d + i, some, half);
-            y = _mm512_fmadd_ps(_mm512_set1_ps(scores[at++]), value, y);
+            y = fused(splat(scores[at++]), value, y);
         }
-        store(a->y, (row * a->heads + h) * d + i, some, a->half, _mm512_mul_ps(y, share));
+        store(a->y, (row * a->heads + h) * d + i, some, a->half, y * share);
     }
 }
 

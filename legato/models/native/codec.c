@@ -1,4 +1,4 @@
-/* Convolutions and linear maps of the codec's decoder as products with weights packed once, for CPUs with AVX-512.
+/* Convolutions and linear maps of the codec's decoder as products with weights packed once.
 
    Owns nothing: weights, histories and results are the caller's. Knows no stream. An output is one sum in one order, by
    the layer's sizes alone: whatever else is in the window or in the batch, and however many threads, it has the same
@@ -10,7 +10,7 @@
 #include "lanes.h"
 
 typedef struct {
-    const void *weight; /* panels of 32 outputs, the last of 16 if it has no more, [taps * steps][outputs][one step];
+    const void *weight; /* panels of PANEL outputs, the last of LANES if it has no more, [taps * steps][outputs][one step];
                            of a single output as it is: [taps * width] */
     const float *bias;  /* [n] or 0 */
     int64_t taps, width, dilation, n, half;
@@ -34,57 +34,60 @@ typedef struct {
     float eps;
 } Call;
 
-enum { PANEL = 32, ROWS = 12, BLOCK = 256, ROWS_AT_ONCE = 144, AHEAD = 2048 };
+/* As many sums as registers hold: ROWS rows of two vectors of outputs. */
+enum { PANEL = 2 * LANES, ROWS = REGISTERS == 32 ? 12 : 6, BLOCK = 256, ROWS_AT_ONCE = 144, AHEAD = 2048 };
 
 /* x + gain sin(t)^2, t = turn x: t less a multiple of pi in three parts, then an odd polynomial on [-pi/2, pi/2]. Of NaN it is NaN. */
-static inline __m512 snake(__m512 x, __m512 turn, __m512 gain) {
-    __m512 t = _mm512_mul_ps(x, turn);
-    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(t, _mm512_set1_ps(0.318309886f)), _MM_FROUND_TO_NEAREST_INT);
-    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(3.14159274f), t);
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-8.74227766e-8f), r);
-    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-3.43024900e-15f), r);
-    __m512 q = _mm512_mul_ps(r, r), p = _mm512_set1_ps(2.60006133e-6f);
-    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(-1.98066182e-4f));
-    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(8.33301733e-3f));
-    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(-1.66666571e-1f));
-    __m512 s = _mm512_fmadd_ps(_mm512_mul_ps(p, q), r, r);
-    return _mm512_fmadd_ps(gain, _mm512_min_ps(_mm512_set1_ps(1.0f), _mm512_mul_ps(s, s)), x);
+INLINE Floats snake(Floats x, Floats turn, Floats gain) {
+    Floats t = x * turn, n = nearest(t * 0.318309886f);
+    Floats r = fused(n, splat(-3.14159274f), t);
+    r = fused(n, splat(8.74227766e-8f), r);
+    r = fused(n, splat(3.43024900e-15f), r);
+    Floats q = r * r, p = splat(2.60006133e-6f);
+    p = fused(p, q, splat(-1.98066182e-4f));
+    p = fused(p, q, splat(8.33301733e-3f));
+    p = fused(p, q, splat(-1.66666571e-1f));
+    Floats s = fused(p * q, r, r);
+    return fused(gain, smaller(splat(1.0f), s * s), x);
 }
 
 /* --- products ---------------------------------------------------------------------------------------------------- */
 
-static inline __attribute__((always_inline)) __m512 add_product(__m512 sum, __m512i a, __m512i w, int half) {
-#ifdef __AVX512BF16__
-    if (half) return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)w);
+INLINE Floats add_product(Floats sum, Bits a, Bits w, int half) {
+    if (!half) return fused((Floats)a, (Floats)w, sum);
+#if LANES == 16 && defined(__AVX512BF16__)
+    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)w);
+#else
+    sum = fused((Floats)(a << 16), (Floats)(w << 16), sum);
+    return fused((Floats)(a & 0xffff0000), (Floats)(w & 0xffff0000), sum);
 #endif
-    return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(w), sum);
 }
 
 /* `m` rows times one panel of 16 `cols` outputs. Partial sums of some 256 steps are added up: short sums round less. */
-static inline __attribute__((always_inline)) void tile(const char *w, const char *const *rows, int m, int cols, int half,
-                                                       int64_t taps, int64_t steps, int64_t jump, float *sums) {
-    __m512 part[ROWS][2];
+INLINE void tile(const char *w, const char *const *rows, int m, int cols, int half, int64_t taps, int64_t steps,
+                 int64_t jump, float *sums) {
+    Floats part[ROWS][2];
     int64_t run = 0;
     for (int r = 0; r < m; r++)
         for (int c = 0; c < cols; c++) {
-            part[r][c] = _mm512_setzero_ps();
-            _mm512_storeu_ps(sums + r * PANEL + c * LANES, part[r][c]);
+            part[r][c] = (Floats){0};
+            put(sums + r * PANEL + c * LANES, lanes(LANES), part[r][c]);
         }
     for (int64_t tap = 0; tap < taps; tap++)
         for (int64_t from = 0; from < steps; from += BLOCK) {
             int64_t end = least(from + BLOCK, steps);
 #pragma GCC unroll 4
             for (int64_t s = from; s < end; s++) {
-                __m512i weights[2];
-                for (int c = 0; c < cols; c++) weights[c] = _mm512_loadu_si512(w + 64 * c);
+                Bits weights[2];
+                for (int c = 0; c < cols; c++) weights[c] = AT(Bits, w + c * (int64_t)sizeof(Bits));
                 for (int r = 0; r < m; r++) {
-                    int32_t value;
+                    float value;
                     memcpy(&value, rows[r] + tap * jump + 4 * s, 4);
-                    __m512i a = _mm512_set1_epi32(value);
+                    Bits a = (Bits)splat(value);
                     for (int c = 0; c < cols; c++) part[r][c] = add_product(part[r][c], a, weights[c], half);
                 }
-                for (int c = 0; c < cols; c++) _mm_prefetch(w + 64 * c + AHEAD, _MM_HINT_T0);
-                w += 64 * cols;
+                for (int c = 0; c < cols; c++) __builtin_prefetch(w + c * (int64_t)sizeof(Floats) + AHEAD, 0, 3);
+                w += cols * (int64_t)sizeof(Floats);
             }
             run += end - from;
             if (run < BLOCK && (tap + 1 < taps || end < steps)) continue;
@@ -92,8 +95,8 @@ static inline __attribute__((always_inline)) void tile(const char *w, const char
             for (int r = 0; r < m; r++)
                 for (int c = 0; c < cols; c++) {
                     float *sum = sums + r * PANEL + c * LANES;
-                    _mm512_storeu_ps(sum, _mm512_add_ps(_mm512_loadu_ps(sum), part[r][c]));
-                    part[r][c] = _mm512_setzero_ps();
+                    put(sum, lanes(LANES), get(sum, lanes(LANES)) + part[r][c]);
+                    part[r][c] = (Floats){0};
                 }
         }
 }
@@ -109,32 +112,34 @@ static inline __attribute__((always_inline)) void tile(const char *w, const char
 static void any_tile(const char *w, const char *const *rows, int64_t m, int64_t cols, int64_t half, int64_t taps,
                      int64_t steps, int64_t jump, float *sums) {
     switch (m) {
-        CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+        CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+#if REGISTERS == 32
+        CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+#endif
     }
 }
 
 /* One row times one output, whose weights lie as the row does. */
 static float single(const char *w, const char *row, int64_t half, int64_t taps, int64_t width, int64_t jump) {
-    __m512 sum = _mm512_setzero_ps();
+    Floats sum = {0};
     for (int64_t tap = 0; tap < taps; tap++)
         for (int64_t c = 0; c < width; c += LANES) {
-            __mmask16 some = lanes(width - c);
-            sum = _mm512_fmadd_ps(load(row + tap * jump, c, some, half), load(w, tap * width + c, some, half), sum);
+            Some some = lanes(width - c);
+            sum = fused(load(row + tap * jump, c, some, half), load(w, tap * width + c, some, half), sum);
         }
-    return _mm512_reduce_add_ps(sum);
+    return sum_of(sum);
 }
 
 static void finish(const Kernel *k, const Call *call, int64_t row, int64_t m, int64_t at, const float *sums) {
     for (int64_t r = 0; r < m; r++)
         for (int64_t n = at; n < least(at + PANEL, k->n); n += LANES) {
-            __mmask16 some = lanes(k->n - n);
-            __m512 y = _mm512_loadu_ps(sums + r * PANEL + n - at);
-            if (k->bias) y = _mm512_add_ps(y, _mm512_maskz_loadu_ps(some, k->bias + n));
+            Some some = lanes(k->n - n);
+            Floats y = get(sums + r * PANEL + n - at, lanes(LANES));
+            if (k->bias) y += get(k->bias + n, some);
             int64_t place = (row + r) * k->n + n;
-            if (call->turn)
-                y = snake(y, _mm512_maskz_loadu_ps(some, call->turn + n), _mm512_maskz_loadu_ps(some, call->gain + n));
-            if (call->scale) y = _mm512_mul_ps(y, _mm512_maskz_loadu_ps(some, call->scale + n));
-            if (call->plus) y = _mm512_add_ps(y, load(call->plus, place, some, k->half));
+            if (call->turn) y = snake(y, get(call->turn + n, some), get(call->gain + n, some));
+            if (call->scale) y *= get(call->scale + n, some);
+            if (call->plus) y += load(call->plus, place, some, k->half);
             store(call->y, place, some, k->half, y);
         }
 }
@@ -171,47 +176,40 @@ static void product(const Kernel *k, const Call *call, const char *seen, int64_t
 /* --- what stands before them ------------------------------------------------------------------------------------- */
 
 /* erf by a rational function, to about 4e-7. */
-static inline __m512 error_function(__m512 x) {
-    x = _mm512_max_ps(_mm512_set1_ps(-4.0f), _mm512_min_ps(_mm512_set1_ps(4.0f), x));
-    __m512 q = _mm512_mul_ps(x, x), p = _mm512_set1_ps(-2.72614225801306e-10f), d = _mm512_set1_ps(-1.45660718464996e-5f);
-    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(2.77068142495902e-8f));
-    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(-2.10102402082508e-6f));
-    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(-5.69250639462346e-5f));
-    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(-7.34990630326855e-4f));
-    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(-2.95459980854025e-3f));
-    p = _mm512_fmadd_ps(p, q, _mm512_set1_ps(-1.60960333262415e-2f));
-    d = _mm512_fmadd_ps(d, q, _mm512_set1_ps(-2.13374055278905e-4f));
-    d = _mm512_fmadd_ps(d, q, _mm512_set1_ps(-1.68282697438203e-3f));
-    d = _mm512_fmadd_ps(d, q, _mm512_set1_ps(-7.37332916720468e-3f));
-    d = _mm512_fmadd_ps(d, q, _mm512_set1_ps(-1.42647390514189e-2f));
-    return _mm512_div_ps(_mm512_mul_ps(x, p), d);
+INLINE Floats error_function(Floats x) {
+    x = larger(splat(-4.0f), smaller(splat(4.0f), x));
+    Floats q = x * x, p = splat(-2.72614225801306e-10f), d = splat(-1.45660718464996e-5f);
+    p = fused(p, q, splat(2.77068142495902e-8f));
+    p = fused(p, q, splat(-2.10102402082508e-6f));
+    p = fused(p, q, splat(-5.69250639462346e-5f));
+    p = fused(p, q, splat(-7.34990630326855e-4f));
+    p = fused(p, q, splat(-2.95459980854025e-3f));
+    p = fused(p, q, splat(-1.60960333262415e-2f));
+    d = fused(d, q, splat(-2.13374055278905e-4f));
+    d = fused(d, q, splat(-1.68282697438203e-3f));
+    d = fused(d, q, splat(-7.37332916720468e-3f));
+    d = fused(d, q, splat(-1.42647390514189e-2f));
+    return x * p / d;
 }
 
 /* One position, `from` in numbers, into the joined input. */
-static inline __attribute__((always_inline)) void place(const Call *call, int kind, int64_t width, int half, int64_t from,
-                                                        void *to) {
-    __m512 by = _mm512_setzero_ps(), one = _mm512_set1_ps(1.0f);
+INLINE void place(const Call *call, int kind, int64_t width, int half, int64_t from, void *to) {
+    float by = 0.0f;
     if (kind == NORM) {
+        Floats squares = {0};
         for (int64_t c = 0; c < width; c += LANES) {
-            __m512 x = load(call->x, from + c, lanes(width - c), half);
-            by = _mm512_fmadd_ps(x, x, by);
+            Floats x = load(call->x, from + c, lanes(width - c), half);
+            squares = fused(x, x, squares);
         }
-        by = _mm512_set1_ps(1.0f / sqrtf(_mm512_reduce_add_ps(by) / (float)width + call->eps));
+        by = 1.0f / sqrtf(sum_of(squares) / (float)width + call->eps);
     }
     for (int64_t c = 0; c < width; c += LANES) {
-        __mmask16 some = lanes(width - c);
-        __m512 x = load(call->x, from + c, some, half);
-        if (kind == SNAKE) {
-            x = snake(x, _mm512_maskz_loadu_ps(some, call->first + c), _mm512_maskz_loadu_ps(some, call->second + c));
-        } else if (kind == NORM) {
-            x = _mm512_mul_ps(_mm512_mul_ps(x, by), _mm512_maskz_loadu_ps(some, call->first + c));
-        } else if (kind == GELU) {
-            __m512 bell = error_function(_mm512_mul_ps(x, _mm512_set1_ps(0.707106781f)));
-            x = _mm512_mul_ps(_mm512_mul_ps(x, _mm512_set1_ps(0.5f)), _mm512_add_ps(bell, one));
-        } else if (kind == GATED) {
-            __m512 open = _mm512_add_ps(exponential(_mm512_sub_ps(_mm512_setzero_ps(), x)), one);
-            x = _mm512_mul_ps(_mm512_div_ps(x, open), load(call->x, from + width + c, some, half));
-        }
+        Some some = lanes(width - c);
+        Floats x = load(call->x, from + c, some, half);
+        if (kind == SNAKE) x = snake(x, get(call->first + c, some), get(call->second + c, some));
+        else if (kind == NORM) x = x * by * get(call->first + c, some);
+        else if (kind == GELU) x = x * 0.5f * (error_function(x * 0.707106781f) + 1.0f);
+        else if (kind == GATED) x = x / (exponential(-x) + 1.0f) * load(call->x, from + width + c, some, half);
         store(to, c, some, half, x);
     }
 }
@@ -267,29 +265,30 @@ void legato_depthwise(const Call *call, const float *weight, const float *bias, 
         for (int64_t row = 0; row < call->batch * call->positions; row++) {
             int64_t b = row / call->positions, i = row % call->positions;
             const char *seen = (const char *)call->joined + (b * (call->keep + call->positions) + i) * call->pitch;
-            __m512 sum = _mm512_setzero_ps(), squares = sum;
+            Floats sum = {0}, squares = {0};
             for (int64_t c = 0; c < width; c += LANES) {
-                __mmask16 some = lanes(width - c);
-                __m512 y = _mm512_maskz_loadu_ps(some, bias + c);
+                Some some = lanes(width - c);
+                Floats y = get(bias + c, some);
                 for (int64_t tap = 0; tap < taps; tap++)
-                    y = _mm512_fmadd_ps(load(seen + tap * call->pitch, c, some, half),
-                                        _mm512_maskz_loadu_ps(some, weight + tap * width + c), y);
-                _mm512_mask_storeu_ps(own + c, some, y);
-                sum = _mm512_add_ps(sum, y);
+                    y = fused(load(seen + tap * call->pitch, c, some, half), get(weight + tap * width + c, some), y);
+                put(own + c, some, y);
+                sum += y;
             }
-            __m512 mean = _mm512_set1_ps(_mm512_reduce_add_ps(sum) / (float)width);
+            float mean = sum_of(sum) / (float)width;
             for (int64_t c = 0; c < width; c += LANES) {
-                __mmask16 some = lanes(width - c);
-                __m512 off = _mm512_maskz_sub_ps(some, _mm512_maskz_loadu_ps(some, own + c), mean);
-                squares = _mm512_fmadd_ps(off, off, squares);
+                Some some = lanes(width - c);
+                Floats off = only(some, get(own + c, some) - mean);
+                squares = fused(off, off, squares);
             }
-            __m512 by = _mm512_set1_ps(1.0f / sqrtf(_mm512_reduce_add_ps(squares) / (float)width + call->eps));
+            float by = 1.0f / sqrtf(sum_of(squares) / (float)width + call->eps);
             for (int64_t c = 0; c < width; c += LANES) {
-                __mmask16 some = lanes(width - c);
-                __m512 off = _mm512_mul_ps(_mm512_sub_ps(_mm512_maskz_loadu_ps(some, own + c), mean), by);
-                store(call->y, row * width + c, some, half, _mm512_fmadd_ps(off, _mm512_maskz_loadu_ps(some, norm + c),
-                                                                            _mm512_maskz_loadu_ps(some, shift + c)));
+                Some some = lanes(width - c);
+                Floats off = (get(own + c, some) - mean) * by;
+                store(call->y, row * width + c, some, half, fused(off, get(norm + c, some), get(shift + c, some)));
             }
         }
     }
 }
+
+/* Outputs of a panel, as packed weights must lie. */
+int64_t legato_panel(void) { return PANEL; }

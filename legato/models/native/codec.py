@@ -37,7 +37,7 @@ def compile_decoder(decoder: CodecDecoder, device: str) -> str:
     """Pack a loaded decoder where that can be; what came of it, in words."""
     if not device.startswith("cpu"):
         return f"codec by torch on {device}"
-    found = codec_library(decoder.dtype) if _can_pack(decoder) else Missing("it has odd widths")
+    found = codec_library() if _can_pack(decoder) else Missing("it has odd widths")
     if isinstance(found, Missing):
         return f"codec by torch, slower than compiled: {found.reason}"
     pack_decoder(decoder, found)

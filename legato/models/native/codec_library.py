@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import torch
-
-from legato.models.native.library import Missing, compiled
+from legato.models.native.library import HERE, Missing, compiled
 
 SOURCES = tuple(Path(__file__).with_name(name) for name in ("codec.c", "attention.c"))
 HEADERS = (Path(__file__).with_name("lanes.h"),)
@@ -57,18 +55,18 @@ class CodecLibrary:
     depthwise: Callable[..., object]
     attend: Callable[..., object]
     rotation: Callable[..., object]
+    panel: int
+    """Outputs that are packed together."""
 
 
-@lru_cache(maxsize=2)
-def codec_library(dtype: torch.dtype) -> CodecLibrary | Missing:
-    """The library of this process for a codec that computes in `dtype`, compiled first where it is not in the cache."""
-    if dtype == torch.bfloat16 and not torch.cpu._is_avx512_bf16_supported():
-        return Missing("no AVX-512 BF16")
-    loaded = compiled("codec", SOURCES, HEADERS)
+@lru_cache
+def codec_library(cpu: str = HERE) -> CodecLibrary | Missing:
+    """The library of this process, compiled first where it is not in the cache."""
+    loaded = compiled("codec", SOURCES, HEADERS, cpu)
     if isinstance(loaded, Missing):
         return loaded
     functions = (loaded.legato_convolve, loaded.legato_depthwise, loaded.legato_attend, loaded.legato_rotation)
     for function, pointers, numbers in zip(functions, (2, 6, 1, 4), (0, 3, 0, 2), strict=True):
         function.restype = None
         function.argtypes = [c_void_p] * pointers + [c_int64] * numbers
-    return CodecLibrary(*functions)
+    return CodecLibrary(*functions, loaded.legato_panel())

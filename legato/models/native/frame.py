@@ -112,8 +112,9 @@ def frame_compiled(
     cache = places(cells)
     sizes = (2 * B * d, 2 * B * d, B * described.width, B * described.codes, B * described.given, B)
     parts = [torch.empty(size) for size in sizes]
-    # Room for a row of bytes or of float32, whichever the maps take.
-    ready = torch.empty(B * 4 * (max(described.width, described.given) + 64), dtype=torch.uint8)
+    maps = (*predictor.lm_head, predictor.small_to_mtp_projection)
+    longest = max(each.prepared_bytes() for each in maps if isinstance(each, NativeMap))
+    ready = torch.empty(B * longest, dtype=torch.uint8)
     work = Work(
         *(ctypes.addressof(cache), ctypes.addressof(room), score_row),
         *(each.data_ptr() for each in (cells.slots, cells.positions, x, *parts, ready)),

@@ -1,4 +1,4 @@
-/* A stack of decoder layers with 8- or 16-bit weights, for CPUs with AVX-512: every layer of a step in one call.
+/* A stack of decoder layers with weights of few bits, every layer of a step in one call.
 
    Owns nothing: weights, cache, scratch and results are the caller's. Knows no sequence; a row is one position of one
    slot, and sees the positions of its slot up to its own, all rows of the call included. A row is the same in any
@@ -15,76 +15,45 @@ static void turn(float *x, const float *cos, const float *sin, int64_t d) {
 }
 
 static void keep(const Cache *cache, void *pool, int64_t at, const float *x, int64_t d) {
-    if (!cache->half) {
-        memcpy((float *)pool + at, x, (size_t)d * sizeof(float));
-        return;
-    }
-    for (int64_t i = 0; i < d; i++) {
-        uint32_t bits;
-        memcpy(&bits, x + i, 4);
-        uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-        ((uint16_t *)pool)[at + i] = (uint16_t)(x[i] != x[i] ? 0x7fc0 : rounded);
-    }
+    for (int64_t i = 0; i < d; i += LANES) store(pool, at + i, lanes(d - i), cache->half, get(x + i, lanes(d - i)));
 }
 
-static inline __m512 add_float_pairs(__m512 a, __m512 b) {
-    return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-}
-
-static inline __m512 add_float_fours(const __m512 *v) {
-    return add_float_pairs(add_float_pairs(v[0], v[2]), add_float_pairs(v[1], v[3]));
-}
-
-/* As `add_sixteens`. */
-static inline __m512 add_float_sixteens(const __m512 *v) {
-    __m512 a = add_float_fours(v), b = add_float_fours(v + 4), c = add_float_fours(v + 8), d = add_float_fours(v + 12);
-    __m512 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
-    __m512 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
-    return _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
-}
-
-/* What one query has for 16 positions or fewer, before the softmax. */
-static inline __attribute__((always_inline)) __m512 score(const Cache *cache, int64_t start, int64_t positions,
-                                                          int64_t d, int half, const float *q) {
-    __m512 sums[LANES];
+/* What one query has for LANES positions or fewer, before the softmax. */
+INLINE Floats score(const Cache *cache, int64_t start, int64_t positions, int64_t d, int half, const float *q) {
+    Floats sums[LANES];
     for (int64_t p = 0; p < LANES; p++) {
-        sums[p] = _mm512_setzero_ps();
+        sums[p] = (Floats){0};
         if (p >= positions) continue;
         for (int64_t i = 0; i < d; i += LANES) {
-            __mmask16 m = lanes(d - i);
-            __m512 key = load(cache->keys, start + p * cache->position + i, m, half);
-            sums[p] = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(m, q + i), key, sums[p]);
+            Some m = lanes(d - i);
+            sums[p] = fused(get(q + i, m), load(cache->keys, start + p * cache->position + i, m, half), sums[p]);
         }
     }
-    return _mm512_mul_ps(add_float_sixteens(sums), _mm512_set1_ps(1.0f / sqrtf((float)d)));
+    return add_across_floats(sums) * (1.0f / sqrtf((float)d));
 }
 
-/* Numbers `from` on, `parts` times 16 of them or fewer, of what `queries` queries mix of the values. */
-static inline __attribute__((always_inline)) void mix(const Cache *cache, int64_t start, int64_t positions, int queries,
-                                                      int parts, int64_t from, int64_t d, int half,
-                                                      const float *weights, const float *by, float *y) {
-    __m512 sums[2][4];
+/* Numbers `from` on, `parts` times LANES of them or fewer, of what `queries` queries mix of the values. */
+INLINE void mix(const Cache *cache, int64_t start, int64_t positions, int queries, int parts, int64_t from, int64_t d,
+                int half, const float *weights, const float *by, float *y) {
+    Floats sums[2][4];
     for (int g = 0; g < queries; g++)
-        for (int c = 0; c < parts; c++) sums[g][c] = _mm512_setzero_ps();
+        for (int c = 0; c < parts; c++) sums[g][c] = (Floats){0};
     for (int64_t p = 0; p < positions; p++)
         for (int c = 0; c < parts; c++) {
             int64_t i = from + c * LANES;
-            __mmask16 m = parts == 1 ? lanes(d - i) : 0xffff;
-            __m512 value = load(cache->values, start + p * cache->position + i, m, half);
-            for (int g = 0; g < queries; g++)
-                sums[g][c] = _mm512_fmadd_ps(_mm512_set1_ps(weights[g * positions + p]), value, sums[g][c]);
+            Some m = lanes(parts == 1 ? d - i : LANES);
+            Floats value = load(cache->values, start + p * cache->position + i, m, half);
+            for (int g = 0; g < queries; g++) sums[g][c] = fused(splat(weights[g * positions + p]), value, sums[g][c]);
         }
     for (int g = 0; g < queries; g++)
         for (int c = 0; c < parts; c++) {
             int64_t i = from + c * LANES;
-            __mmask16 m = parts == 1 ? lanes(d - i) : 0xffff;
-            _mm512_mask_storeu_ps(y + g * d + i, m, _mm512_mul_ps(sums[g][c], _mm512_set1_ps(by[g])));
+            put(y + g * d + i, lanes(parts == 1 ? d - i : LANES), sums[g][c] * by[g]);
         }
 }
 
-static inline __attribute__((always_inline)) void mix_all(const Cache *cache, int64_t start, int64_t positions,
-                                                          int queries, int64_t d, int half, const float *weights,
-                                                          const float *by, float *y) {
+INLINE void mix_all(const Cache *cache, int64_t start, int64_t positions, int queries, int64_t d, int half,
+                    const float *weights, const float *by, float *y) {
     int64_t i = 0;
     for (; i + 4 * LANES <= d; i += 4 * LANES)
         mix(cache, start, positions, queries, 4, i, d, half, weights, by, y);
@@ -92,27 +61,26 @@ static inline __attribute__((always_inline)) void mix_all(const Cache *cache, in
 }
 
 /* One row's queries of one key head: `q` and `y` [group, d]. `scores` has room for a number a position and query. */
-static inline __attribute__((always_inline)) void attend(const Cache *cache, int64_t start, int64_t positions,
-                                                         int64_t group, int64_t d, int half, const float *q, float *y,
-                                                         float *scores) {
+INLINE void attend(const Cache *cache, int64_t start, int64_t positions, int64_t group, int64_t d, int half,
+                   const float *q, float *y, float *scores) {
     float by[64];
     for (int64_t g = 0; g < group; g++) {
         float *row = scores + g * positions;
-        __m512 top = _mm512_set1_ps(-INFINITY), sum = _mm512_setzero_ps();
+        Floats top = splat(-INFINITY), sum = {0};
         for (int64_t p = 0; p < positions; p += LANES) {
-            __mmask16 m = lanes(positions - p);
-            __m512 part = score(cache, start + p * cache->position, positions - p, d, half, q + g * d);
-            top = _mm512_mask_max_ps(top, m, top, part);
-            _mm512_mask_storeu_ps(row + p, m, part);
+            Some m = lanes(positions - p);
+            Floats part = score(cache, start + p * cache->position, positions - p, d, half, q + g * d);
+            top = larger(top, blend(m, part, splat(-INFINITY)));
+            put(row + p, m, part);
         }
-        top = _mm512_set1_ps(_mm512_reduce_max_ps(top));
+        float most = largest_of(top);
         for (int64_t p = 0; p < positions; p += LANES) {
-            __mmask16 m = lanes(positions - p);
-            __m512 part = exponential(_mm512_sub_ps(_mm512_maskz_loadu_ps(m, row + p), top));
-            sum = _mm512_mask_add_ps(sum, m, sum, part);
-            _mm512_mask_storeu_ps(row + p, m, part);
+            Some m = lanes(positions - p);
+            Floats part = exponential(get(row + p, m) - most);
+            sum += only(m, part);
+            put(row + p, m, part);
         }
-        by[g] = 1.0f / _mm512_reduce_add_ps(sum);
+        by[g] = 1.0f / sum_of(sum);
     }
     int64_t g = 0;
     for (; g + 2 <= group; g += 2)
@@ -195,10 +163,9 @@ static void run_layer(const Stack *s, int64_t at, const Cache *cache, int64_t ro
         const float *gate = room->wide + r * 2 * s->inner, *up = gate + s->inner;
         float *inner = own->scores;
         for (int64_t i = 0; i < s->inner; i += LANES) {
-            __mmask16 m = lanes(s->inner - i);
-            __m512 x = _mm512_maskz_loadu_ps(m, gate + i), one = _mm512_set1_ps(1.0f);
-            __m512 open = _mm512_div_ps(x, _mm512_add_ps(one, exponential(_mm512_sub_ps(_mm512_setzero_ps(), x))));
-            _mm512_mask_storeu_ps(inner + i, m, _mm512_mul_ps(open, _mm512_maskz_loadu_ps(m, up + i)));
+            Some m = lanes(s->inner - i);
+            Floats x = get(gate + i, m);
+            put(inner + i, m, x / (exponential(-x) + 1.0f) * get(up + i, m));
         }
         own->scales[r] = prepare(&layer->down, inner, own->ready + r * prepared_row(&layer->down));
     }
@@ -229,3 +196,5 @@ void legato_map(const Map *map, int64_t rows, int64_t threads, const float *x, f
         multiply(map, rows, ready, scales, y, map->n);
     }
 }
+
+int64_t legato_prepared(const Map *map) { return prepared_row(map); }

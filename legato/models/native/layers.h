@@ -39,6 +39,9 @@ void legato_layers(const Stack *s, const Cache *cache, const Room *room, int64_t
 /* `x` [rows, k] -> `y` [rows, n]; `ready` and `scales` are scratch. */
 void legato_map(const Map *map, int64_t rows, int64_t threads, const float *x, float *y, uint8_t *ready, float *scales);
 
+/* Bytes of a prepared row of a map. */
+int64_t legato_prepared(const Map *map);
+
 static inline float dot(const float *a, const float *b, int64_t d) {
     float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)

@@ -23,11 +23,10 @@ from legato.models.layers.decoder_layer import (
     run_layers,
 )
 from legato.models.layers.mlp import JoinedSwiGLU, SwiGLU
-from legato.models.layers.quantized import Int8Store
+from legato.models.layers.quantized import Int4Store, Int8Store
 from legato.models.layers.rope import Rotation
-from legato.models.native.library import Cache, Layer, Library, Map, Room, Stack
+from legato.models.native.library import BYTES, FOURS, HALVES, Cache, Layer, Library, Map, Room, Stack
 
-_ALIGNED = 64
 _SUMMED_OUTPUTS = 64
 
 
@@ -41,11 +40,15 @@ class NativeMap(nn.Module):
         super().__init__()
         self.in_features, self.out_features, self.library = inputs, outputs, library
 
+    def prepared_bytes(self) -> int:
+        """What a row of the input takes when it is ready to be multiplied."""
+        return self.library.prepared(byref(self.described))
+
     def forward(self, x: Tensor) -> Tensor:
         """`x` [..., K] -> [..., N] in the dtype of `x`."""
         rows = x.detach().float().reshape(-1, self.in_features).contiguous()
         y = torch.empty(rows.shape[0], self.out_features)
-        ready = torch.empty(rows.shape[0] * _ready_row(self.described), dtype=torch.uint8)
+        ready = torch.empty(rows.shape[0] * self.prepared_bytes(), dtype=torch.uint8)
         scales = torch.empty(rows.shape[0])
         addresses = [c_void_p(each.data_ptr()) for each in (rows, y, ready, scales)]
         threads = ctypes.c_int64(torch.get_num_threads())
@@ -63,7 +66,17 @@ class NativeLinear(NativeMap):
         self.sums: Tensor
         self.register_buffer("sums", _sums(store.values), persistent=False)
         addresses = (self.values.data_ptr(), self.scales.data_ptr(), self.sums.data_ptr())
-        self.described = Map(*addresses, self.out_features, self.in_features, 0)
+        self.described = Map(*addresses, self.out_features, self.in_features, BYTES)
+
+
+class NativeFours(NativeMap):
+    """4-bit weights, a step and a middle of each group, times inputs rounded to 8 bits, each row with its own scale."""
+
+    def __init__(self, store: Int4Store, library: Library) -> None:
+        super().__init__(store.in_features, store.out_features, library)
+        self.values, self.affine, self.bias = store.values, store.affine, None
+        addresses = (self.values.data_ptr(), self.affine.data_ptr(), None)
+        self.described = Map(*addresses, self.out_features, self.in_features, FOURS)
 
 
 class HalfLinear(NativeMap):
@@ -75,7 +88,7 @@ class HalfLinear(NativeMap):
     def __init__(self, linear: nn.Linear, library: Library) -> None:
         super().__init__(linear.in_features, linear.out_features, library)
         self.weight, self.bias = linear.weight, linear.bias
-        self.described = Map(self.weight.data_ptr(), None, None, self.out_features, self.in_features, 1)
+        self.described = Map(self.weight.data_ptr(), None, None, self.out_features, self.in_features, HALVES)
 
 
 class NativeLayers(Layers):
@@ -93,7 +106,7 @@ class NativeLayers(Layers):
         heads, kv_heads, d = attention.heads, attention.kv_heads, attention.head_dim
         self._joint, self._inner, self._mixed = (heads + 2 * kv_heads) * d, down.k, heads * d
         self._group = heads // kv_heads
-        self._ready_row = max(_ready_row(each) for layer in self._described for each in _maps(layer))
+        self._ready_row = max(library.prepared(byref(each)) for layer in self._described for each in _maps(layer))
         self.stack = Stack(self._described, len(layers), down.n, down.k, heads, kv_heads, d, attention.q_norm.eps)
 
     def run(self, x: Tensor, *, by: Rotation, kv: KeyValues) -> Tensor:
@@ -211,9 +224,3 @@ def _sums(values: Tensor) -> Tensor:
     """The sum of each output's weights, int32 [N]. Of a few outputs at a time: torch widens what it adds up, and such
     large and passing tensors leave holes that the process keeps (0.9 GB of the 0.6B model)."""
     return torch.cat([part.sum(1, dtype=torch.int32) for part in torch.split(values, _SUMMED_OUTPUTS)])
-
-
-def _ready_row(described: Map) -> int:
-    """Bytes of a prepared row, as in `maps.h`."""
-    k: int = described.k
-    return -(-k // _ALIGNED) * _ALIGNED * (4 if described.half else 1)

@@ -23,17 +23,24 @@ import torch
 
 from legato.config.native import SWITCH, native_allowed, native_folder
 
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("layers.c", "frame.c", "bytes.c", "halves.c"))
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("layers.c", "frame.c", "bytes.c", "fours.c", "halves.c"))
 HEADERS = tuple(Path(__file__).with_name(name) for name in ("layers.h", "maps.h", "lanes.h"))
-FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC", "-std=gnu11")
+FLAGS = ("-O3", "-fopenmp", "-fPIC", "-std=gnu11")
+HERE = "native"
+"""This CPU, for the compiler; an older one has narrower vectors."""
+
+
+BYTES, HALVES, FOURS = range(3)
+"""Kinds of maps: 8-bit weights, bfloat16, 4-bit weights."""
 
 
 class Map(Structure):
-    """A linear map: 8-bit values, a scale and a sum of each output; or, with `half`, values in bfloat16 alone."""
+    """A linear map and the kind of its weights: of BYTES values, a scale and a sum of each output; of FOURS values, a
+    step and a middle of each group; of HALVES values alone."""
 
     _fields_ = (
         *((name, c_void_p) for name in ("values", "scales", "sums")),
-        *((name, c_int64) for name in ("n", "k", "half")),
+        *((name, c_int64) for name in ("n", "k", "kind")),
     )
 
 
@@ -82,6 +89,7 @@ class Library:
 
     layers: Callable[..., object]
     map: Callable[..., object]
+    prepared: Callable[..., int]
     frame: Callable[..., int]
     draw: Callable[..., int]
 
@@ -93,16 +101,17 @@ class Missing:
     reason: str
 
 
-@lru_cache(maxsize=1)
-def library() -> Library | Missing:
+@lru_cache
+def library(cpu: str = HERE) -> Library | Missing:
     """The library of this process, compiled first where it is not in the cache."""
-    if not torch.cpu._is_vnni_supported():
-        return Missing("no VNNI")
-    loaded = compiled("layers", SOURCES, HEADERS)
+    loaded = compiled("layers", SOURCES, HEADERS, cpu)
     if isinstance(loaded, Missing):
         return loaded
     loaded.legato_layers.restype = loaded.legato_map.restype = None
-    return Library(loaded.legato_layers, loaded.legato_map, loaded.legato_frame, loaded.legato_draw)
+    loaded.legato_prepared.restype = c_int64
+    return Library(
+        *(loaded.legato_layers, loaded.legato_map, loaded.legato_prepared, loaded.legato_frame, loaded.legato_draw)
+    )
 
 
 def torch_openmp() -> list[Path]:
@@ -110,29 +119,30 @@ def torch_openmp() -> list[Path]:
     return sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))[:1]
 
 
-def compiled(name: str, sources: tuple[Path, ...], headers: tuple[Path, ...] = ()) -> ctypes.CDLL | Missing:
+def compiled(name: str, sources: tuple[Path, ...], headers: tuple[Path, ...], cpu: str) -> ctypes.CDLL | Missing:
     """These files as one library, compiled first where it is not in the cache."""
     if not native_allowed():
         return Missing(f"{SWITCH} is 0")
-    if sys.platform != "linux" or torch.backends.cpu.get_cpu_capability() != "AVX512":
-        return Missing("no AVX-512")
+    if sys.platform != "linux":
+        return Missing("only on Linux")
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         return Missing("no C compiler (cc)")
     try:
-        return ctypes.CDLL(str(_made(compiler, name, sources, headers)))
+        return ctypes.CDLL(str(_made(compiler, name, sources, headers, (*FLAGS, f"-march={cpu}"))))
     except (OSError, subprocess.SubprocessError) as error:
         return Missing(f"{compiler} failed: {error}")
 
 
-def _made(compiler: str, name: str, sources: tuple[Path, ...], headers: tuple[Path, ...]) -> Path:
+def _made(
+    compiler: str, name: str, sources: tuple[Path, ...], headers: tuple[Path, ...], flags: tuple[str, ...]
+) -> Path:
     """The compiled file, named by sources, compiler and CPU: one made elsewhere is not taken for ours."""
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=20).stdout
-    flags = [
-        line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith(("flags", "model name"))
-    ]
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    features = sorted({line for line in lines if line.startswith(("flags", "model name", "Features", "CPU part"))})
     read = [each.read_bytes() for each in (*sources, *headers)]
-    key = hashlib.sha256(b"\0".join((*read, version, repr((flags[:2], FLAGS)).encode()))).hexdigest()
+    key = hashlib.sha256(b"\0".join((*read, version, repr((features, flags)).encode()))).hexdigest()
     folder = native_folder()
     wanted = folder / f"{name}-{key[:24]}.so"
     if wanted.is_file():
@@ -141,7 +151,7 @@ def _made(compiler: str, name: str, sources: tuple[Path, ...], headers: tuple[Pa
     with tempfile.TemporaryDirectory(dir=folder) as room:
         made, library = [Path(room) / f"{source.stem}.o" for source in sources], Path(room) / f"{name}.so"
         for source, part in zip(sources, made, strict=True):
-            _run([compiler, *FLAGS, "-c", str(source), "-o", str(part)])
+            _run([compiler, *flags, "-c", str(source), "-o", str(part)])
         # The threads must be torch's own: a second pool beside it would wait where torch computes.
         threads = [*map(str, torch_openmp())] or ["-fopenmp"]
         _run([compiler, "-shared", *map(str, made), *threads, "-lm", "-o", str(library)])

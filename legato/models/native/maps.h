@@ -1,4 +1,4 @@
-/* What the files of this folder share: linear maps with 8- or 16-bit weights, and how they are multiplied with rows.
+/* What the files of this folder share: linear maps with weights of few bits, and how they are multiplied with rows.
 
    A product takes prepared rows and gives the same numbers for a row in any company, to the bit. library.py mirrors
    `Map`. */
@@ -6,37 +6,65 @@
 #pragma once
 #include "lanes.h"
 
-enum { BYTES = 64, AHEAD = 16384 }; /* weights are fetched so many bytes ahead where rows give time */
+enum { LINE = 64, AHEAD = 16384 }; /* weights are fetched so many bytes ahead where there is other work than reading */
+enum { BYTES, HALVES, FOURS };     /* kinds of maps */
+enum { GROUP = 32 };               /* inputs that share a step and a middle in FOURS */
 
 typedef struct {
-    const void *values;  /* [n, k]: int8, or bfloat16 if `half` */
-    const float *scales; /* [n], of 8-bit values */
-    const int32_t *sums; /* [n], of the 8-bit values of an output */
-    int64_t n, k, half;
+    const void *values;  /* [n, k]. BYTES: int8; HALVES: bfloat16; FOURS: two a byte, 0 .. 15, the first one low */
+    const void *scales;  /* BYTES: float32 [n]; FOURS: bfloat16 [n, k / GROUP, 2], step and middle: (q - 8) step + middle */
+    const int32_t *sums; /* [n], of the values of an output of BYTES */
+    int64_t n, k, kind;
 } Map;
 
-static inline int64_t padded(int64_t k) { return (k + BYTES - 1) / BYTES * BYTES; }
+static inline int64_t padded(int64_t k) { return (k + LINE - 1) / LINE * LINE; }
 
-/* Bytes of a prepared row. */
-static inline int64_t prepared_row(const Map *map) { return padded(map->k) * (map->half ? (int64_t)sizeof(float) : 1); }
+/* Bytes of a prepared row, a multiple of LINE. */
+int64_t prepared_bytes(int64_t k);
+int64_t prepared_halves(int64_t k);
+int64_t prepared_fours(int64_t k);
 
 /* `x` [k] as a product takes it, and the scale of the row. */
 float round_row(const float *x, int64_t k, uint8_t *ready);
+float round_groups(const float *x, int64_t k, uint8_t *ready);
 void spread_row(const float *x, int64_t k, uint8_t *ready);
 
 /* Called by all threads of a team; every output belongs to one of them. No barrier: threads meet when the caller says.
    `y` has `y_row` numbers a row. */
 void multiply_bytes(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row);
+void multiply_fours(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row);
 void multiply_halves(const Map *map, int64_t rows, const uint8_t *ready, float *y, int64_t y_row);
 
+static inline int64_t prepared_row(const Map *map) {
+    return map->kind == BYTES ? prepared_bytes(map->k) : map->kind == FOURS ? prepared_fours(map->k) : prepared_halves(map->k);
+}
+
 static inline float prepare(const Map *map, const float *x, uint8_t *ready) {
-    if (!map->half) return round_row(x, map->k, ready);
+    if (map->kind == BYTES) return round_row(x, map->k, ready);
+    if (map->kind == FOURS) return round_groups(x, map->k, ready);
     spread_row(x, map->k, ready);
     return 1.0f;
 }
 
 static inline void multiply(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y,
                             int64_t y_row) {
-    if (map->half) multiply_halves(map, rows, ready, y, y_row);
-    else multiply_bytes(map, rows, ready, scales, y, y_row);
+    if (map->kind == BYTES) multiply_bytes(map, rows, ready, scales, y, y_row);
+    else if (map->kind == FOURS) multiply_fours(map, rows, ready, scales, y, y_row);
+    else multiply_halves(map, rows, ready, y, y_row);
 }
+
+/* What a row is multiplied by so that its peak becomes 127, and what undoes that: NaN where a number is not finite. */
+static inline float rounding(const float *x, int64_t k, float *by) {
+    Floats top = {0}, bad = {0};
+    for (int64_t i = 0; i < k; i += LANES) {
+        Floats v = get(x + i, lanes(k - i));
+        top = larger(top, magnitude(v));
+        bad = fused(v, (Floats){0}, bad);
+    }
+    float peak = largest_of(top);
+    *by = peak > 0 ? 127.0f / peak : 0.0f;
+    return peak / 127.0f + sum_of(bad);
+}
+
+/* Rounded to whole numbers: to the nearest, ties to even. */
+INLINE Words rounded(Floats x) { return __builtin_convertvector(nearest(x), Words); }

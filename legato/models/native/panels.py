@@ -20,7 +20,7 @@ from legato.errors import StateError
 from legato.models.layers.conv import Kernel as ConvKernel
 from legato.models.native.codec_library import AS_IT_IS, SNAKE, Call, CodecLibrary, Kernel
 
-HALF_PANEL, PANEL, LINE = 16, 32, 64
+LINE = 64
 MACS_A_THREAD = 2**18
 """Below so many multiply-adds a thread, waiting for another costs more than it does."""
 
@@ -63,7 +63,7 @@ PLAIN = Before()
 
 
 class Panels(nn.Module):
-    """The weight of a product [n, taps * width] in panels of 32 outputs; its bias in float32."""
+    """The weight of a product [n, taps * width] in panels, as `packed` makes them; its bias in float32."""
 
     def __init__(self, by_tap: Tensor, bias: Tensor | None, library: CodecLibrary, dilation: int = 1) -> None:
         """`by_tap` [n, taps, width]."""
@@ -72,7 +72,7 @@ class Panels(nn.Module):
         self.in_features, self.dilation, self.library = self.taps * self.width, dilation, library
         self.panels: Tensor
         self.bias: Tensor | None
-        self.register_buffer("panels", packed(by_tap.detach().flatten(1)), persistent=False)
+        self.register_buffer("panels", packed(by_tap.detach().flatten(1), library.panel), persistent=False)
         self.register_buffer("bias", None if bias is None else bias.detach().float(), persistent=False)
         self.dtype, half = by_tap.dtype, int(by_tap.dtype == torch.bfloat16)
         self.described = Kernel(
@@ -81,7 +81,9 @@ class Panels(nn.Module):
 
     def by_tap(self) -> Tensor:
         """The weight [n, taps, width], as it was."""
-        return unpacked(self.panels, self.out_features, self.in_features).view(-1, self.taps, self.width)
+        return unpacked(self.panels, self.out_features, self.in_features, self.library.panel).view(
+            -1, self.taps, self.width
+        )
 
     def run(
         self,
@@ -200,37 +202,37 @@ def address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-def packed(matrix: Tensor) -> Tensor:
-    """[n, K] -> flat: panels of 32 outputs, the last of 16 where it has no more; a single output stays as it is.
+def packed(matrix: Tensor, panel: int) -> Tensor:
+    """[n, K] -> flat: panels of so many outputs, the last of half where it has no more; a single output as it is.
 
     In a panel [K in steps of 4 bytes][output][step].
     """
     n, inputs = matrix.shape
     if n == 1:
         return matrix.flatten().clone()
-    step = 4 // matrix.element_size()
-    padded = matrix.new_zeros(-(-n // HALF_PANEL) * HALF_PANEL, inputs // step, step)
+    step, half = 4 // matrix.element_size(), panel // 2
+    padded = matrix.new_zeros(-(-n // half) * half, inputs // step, step)
     padded[:n] = matrix.reshape(n, -1, step)
-    whole = padded.shape[0] // PANEL * PANEL
+    whole = padded.shape[0] // panel * panel
     flat = matrix.new_empty(padded.numel())
     panels, rest = flat[: whole * inputs], flat[whole * inputs :]
-    panels.view(-1, inputs // step, PANEL, step).copy_(
-        padded[:whole].view(-1, PANEL, inputs // step, step).transpose(1, 2)
+    panels.view(-1, inputs // step, panel, step).copy_(
+        padded[:whole].view(-1, panel, inputs // step, step).transpose(1, 2)
     )
     if rest.numel():
-        rest.view(inputs // step, HALF_PANEL, step).copy_(padded[whole:].transpose(0, 1))
+        rest.view(inputs // step, half, step).copy_(padded[whole:].transpose(0, 1))
     return flat
 
 
-def unpacked(flat: Tensor, n: int, inputs: int) -> Tensor:
+def unpacked(flat: Tensor, n: int, inputs: int, panel: int) -> Tensor:
     """What was packed, [n, K]."""
     if n == 1:
         return flat.view(1, inputs)
     step, outputs = 4 // flat.element_size(), flat.numel() // inputs
-    whole = outputs // PANEL * PANEL
+    whole = outputs // panel * panel
     panels, rest = flat[: whole * inputs], flat[whole * inputs :]
     matrix = flat.new_empty(outputs, inputs // step, step)
-    matrix[:whole] = panels.view(-1, inputs // step, PANEL, step).transpose(1, 2).flatten(0, 1)
+    matrix[:whole] = panels.view(-1, inputs // step, panel, step).transpose(1, 2).flatten(0, 1)
     if rest.numel():
-        matrix[whole:] = rest.view(inputs // step, HALF_PANEL, step).transpose(0, 1)
+        matrix[whole:] = rest.view(inputs // step, panel // 2, step).transpose(0, 1)
     return matrix.flatten(1)[:n]
