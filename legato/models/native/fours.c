@@ -6,91 +6,102 @@
 
 #include "maps.h"
 
-/* Weights that are unpacked at a time: with 16 lanes two groups, with 8 one, with 4 half of one. A prepared row has of each
-   unit the inputs of the low halves, then those of the high ones. */
-enum { UNIT = 4 * LANES, HALF_UNIT = UNIT / 2 };
+/* Weights that are unpacked at a time: a group for every 4 lanes. A prepared row has of each unit the inputs of the low
+   halves, then those of the high ones, as much as there would be of a whole unit. */
+enum { UNIT = 8 * LANES, BYTES_OF_UNIT = UNIT / 2, GROUPS = UNIT / GROUP };
 
-typedef uint8_t Nibbles __attribute__((vector_size(UNIT)));
-typedef int8_t Inputs __attribute__((vector_size(UNIT)));
+typedef uint8_t Nibbles __attribute__((vector_size(BYTES_OF_UNIT)));
+typedef int8_t Inputs __attribute__((vector_size(BYTES_OF_UNIT)));
 typedef int8_t Few __attribute__((vector_size(LANES)));
+IN_MEMORY(Nibbles);
 IN_MEMORY(Inputs);
 IN_MEMORY(Few);
 
-int64_t prepared_fours(int64_t k) { return padded(k) + padded(k / GROUP * (int64_t)sizeof(float)); }
+static int64_t whole_units(int64_t k) { return (k + UNIT - 1) / UNIT * UNIT; }
 
-static const float *sums_of(const uint8_t *ready, int64_t k) { return (const float *)(ready + padded(k)); }
+int64_t prepared_fours(int64_t k) { return padded(whole_units(k)) + padded(k / GROUP * (int64_t)sizeof(float)); }
+
+static const float *sums_of(const uint8_t *ready, int64_t k) { return (const float *)(ready + padded(whole_units(k))); }
 
 float round_groups(const float *x, int64_t k, uint8_t *ready) {
-    float by, scale = rounding(x, k, &by), *sums = (float *)(ready + padded(k));
+    float by, scale = rounding(x, k, &by), *sums = (float *)sums_of(ready, k);
     int8_t *to = (int8_t *)ready;
     for (int64_t unit = 0; unit < k; unit += UNIT) {
         int8_t q[UNIT] = {0};
         int64_t count = least(UNIT, k - unit);
-        for (int64_t i = 0; i < count; i += LANES) {
+        for (int64_t i = 0; i < count; i += LANES)
             SET(Few, q + i) = __builtin_convertvector(rounded(get(x + unit + i, lanes(LANES)) * by), Few);
-        }
-        for (int i = 0; i < HALF_UNIT; i++) {
+        for (int i = 0; i < BYTES_OF_UNIT; i++) {
             to[unit + i] = q[2 * i];
-            to[unit + HALF_UNIT + i] = q[2 * i + 1];
+            to[unit + BYTES_OF_UNIT + i] = q[2 * i + 1];
         }
-        for (int64_t i = 0; i < count; i += least(GROUP, UNIT)) {
+        for (int64_t i = 0; i < count; i += GROUP) {
             int32_t sum = 0;
-            for (int64_t j = i; j < i + least(GROUP, UNIT); j++) sum += q[j];
-            sums[(unit + i) / GROUP] = (float)sum + ((unit + i) % GROUP ? sums[(unit + i) / GROUP] : 0.0f);
+            for (int j = 0; j < GROUP; j++) sum += q[i + j];
+            sums[(unit + i) / GROUP] = (float)sum;
         }
     }
     return scale;
 }
 
-/* Of a unit: its numbers, and the step of each lane. */
-INLINE Nibbles numbers_at(const uint8_t *w, int64_t left) {
-#if LANES == 16
-    __m256i both = left < UNIT ? _mm256_maskz_loadu_epi8(0xffff, w) : _mm256_loadu_si256((const __m256i *)w);
-    __m512i wide = _mm512_inserti64x4(_mm512_castsi256_si512(both), _mm256_srli_epi16(both, 4), 1);
-    return (Nibbles)_mm512_and_si512(wide, _mm512_set1_epi8(15));
-#elif LANES == 8
-    (void)left;
-    __m128i both = _mm_loadu_si128((const __m128i *)w);
-    __m256i wide = _mm256_inserti128_si256(_mm256_castsi128_si256(both), _mm_srli_epi16(both, 4), 1);
-    return (Nibbles)_mm256_and_si256(wide, _mm256_set1_epi8(15));
-#else
-    Nibbles numbers;
-    (void)left;
-    for (int i = 0; i < HALF_UNIT; i++) numbers[i] = w[i] & 15, numbers[HALF_UNIT + i] = w[i] >> 4;
-    return numbers;
-#endif
+/* Of a unit with so many weights left: its bytes, and the step of each lane. */
+
+INLINE Nibbles bytes_at(const uint8_t *w, int64_t left) {
+    if (left >= UNIT) return AT(Nibbles, w);
+    Nibbles some = {0};
+    memcpy(&some, w, (size_t)left / 2);
+    return some;
 }
 
 INLINE Floats steps_at(const uint32_t *affine, int64_t left) {
+    float some[GROUPS] = {0};
+    const float *each = (const float *)affine;
+    if (left < UNIT) each = memcpy(some, affine, (size_t)(left / GROUP) * sizeof *each);
 #if LANES == 16
-    uint64_t pair = 0;
-    if (left < UNIT) memcpy(&pair, affine, 4);
-    else memcpy(&pair, affine, 8);
-    const __m512i each = _mm512_set_epi32(1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0);
-    __m512i two = _mm512_castsi128_si512(_mm_cvtsi64_si128((int64_t)pair));
-    return (Floats)((Bits)_mm512_permutexvar_epi32(each, two) << 16);
+    const __m512i own = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
+    Bits both = (Bits)_mm512_permutevar_ps(_mm512_broadcast_f32x4(_mm_loadu_ps(each)), own);
+#elif LANES == 8
+    const __m256i own = _mm256_set_epi32(1, 1, 1, 1, 0, 0, 0, 0);
+    Bits both = (Bits)_mm256_permutevar_ps((__m256)_mm256_broadcast_sd((const double *)each), own);
 #else
-    (void)left;
-    float both;
-    memcpy(&both, affine, sizeof both);
-    return (Floats)((Bits)splat(both) << 16);
+    Bits both = (Bits)splat(each[0]);
+#endif
+    return (Floats)(both << 16);
+}
+
+/* Sums of products: of each group in 4 lanes. */
+INLINE Floats products(Nibbles low, Nibbles high, const uint8_t *x) {
+    Inputs a = AT(Inputs, x), b = AT(Inputs, x + BYTES_OF_UNIT);
+#if LANES == 16 && defined(__AVX512VNNI__)
+    __m512i sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), (__m512i)low, (__m512i)a);
+    return __builtin_convertvector((Words)_mm512_dpbusd_epi32(sums, (__m512i)high, (__m512i)b), Floats);
+#elif LANES == 16
+    __m512i sums = _mm512_add_epi16(_mm512_maddubs_epi16((__m512i)low, (__m512i)a),
+                                    _mm512_maddubs_epi16((__m512i)high, (__m512i)b)); /* at most 4 * 15 * 127 */
+    return __builtin_convertvector((Words)_mm512_madd_epi16(sums, _mm512_set1_epi16(1)), Floats);
+#elif LANES == 8 && defined(__AVXVNNI__)
+    __m256i sums = _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), (__m256i)low, (__m256i)a);
+    return __builtin_convertvector((Words)_mm256_dpbusd_avx_epi32(sums, (__m256i)high, (__m256i)b), Floats);
+#elif LANES == 8
+    __m256i sums = _mm256_add_epi16(_mm256_maddubs_epi16((__m256i)low, (__m256i)a),
+                                    _mm256_maddubs_epi16((__m256i)high, (__m256i)b));
+    return __builtin_convertvector((Words)_mm256_madd_epi16(sums, _mm256_set1_epi16(1)), Floats);
+#else
+    Words sums = {0};
+    for (int i = 0; i < BYTES_OF_UNIT; i++) sums[i % LANES] += (int32_t)low[i] * a[i] + (int32_t)high[i] * b[i];
+    return __builtin_convertvector(sums, Floats);
 #endif
 }
 
-INLINE Floats products(Nibbles w, Inputs inputs) {
-#if LANES == 16 && defined(__AVX512VNNI__)
-    Words sums = (Words)_mm512_dpbusd_epi32(_mm512_setzero_si512(), (__m512i)w, (__m512i)inputs);
-#elif LANES == 16
-    Words sums = (Words)_mm512_madd_epi16(_mm512_maddubs_epi16((__m512i)w, (__m512i)inputs), _mm512_set1_epi16(1));
-#elif LANES == 8 && defined(__AVXVNNI__)
-    Words sums = (Words)_mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), (__m256i)w, (__m256i)inputs);
-#elif LANES == 8
-    Words sums = (Words)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)w, (__m256i)inputs), _mm256_set1_epi16(1));
-#else
-    Words sums = {0};
-    for (int i = 0; i < UNIT; i++) sums[i % LANES] += (int32_t)w[i] * inputs[i];
-#endif
-    return __builtin_convertvector(sums, Floats);
+/* A unit is added to the sums of `outputs` outputs, which are `k` weights apart, and `rows` rows. */
+INLINE void add_unit(const uint8_t *w, const uint32_t *affine, int64_t k, int64_t left, int outputs, int rows,
+                     const uint8_t *ready, int64_t stride, Floats sums[2][4]) {
+    for (int o = 0; o < outputs; o++) {
+        Nibbles both = bytes_at(w + o * k / 2, left), low = both & 15, high = both >> 4;
+        Floats steps = steps_at(affine + o * k / GROUP, left);
+        __builtin_prefetch(w + o * k / 2 + AHEAD, 0, 2);
+        for (int r = 0; r < rows; r++) sums[o][r] = fused(products(low, high, ready + r * stride), steps, sums[o][r]);
+    }
 }
 
 /* Two outputs of one or two rows, or one of four. */
@@ -111,29 +122,12 @@ INLINE void tile(const Map *map, int64_t n, int outputs, int rows, const uint8_t
                 even[o][r] = fused(rest, get(sums_of(ready + r * stride, k) + g, some), even[o][r]);
         }
     }
-    for (; left >= 2 * UNIT; left -= 2 * UNIT, ready += 2 * UNIT, w += UNIT, affine += 2 * UNIT / GROUP) {
-        Nibbles first[2], second[2];
-        Floats one[2], two[2];
-        for (int o = 0; o < outputs; o++) {
-            first[o] = numbers_at(w + o * k / 2, UNIT), second[o] = numbers_at(w + o * k / 2 + HALF_UNIT, UNIT);
-            one[o] = steps_at(affine + o * groups, UNIT), two[o] = steps_at(affine + o * groups + UNIT / GROUP, UNIT);
-            __builtin_prefetch(w + o * k / 2 + AHEAD, 0, 2);
-        }
-        for (int r = 0; r < rows; r++) {
-            Inputs a = AT(Inputs, ready + r * stride), b = AT(Inputs, ready + r * stride + UNIT);
-            for (int o = 0; o < outputs; o++) {
-                even[o][r] = fused(products(first[o], a), one[o], even[o][r]);
-                odd[o][r] = fused(products(second[o], b), two[o], odd[o][r]);
-            }
-        }
+    for (; left >= 2 * UNIT; left -= 2 * UNIT, ready += 2 * UNIT, w += 2 * BYTES_OF_UNIT, affine += 2 * GROUPS) {
+        add_unit(w, affine, k, UNIT, outputs, rows, ready, stride, even);
+        add_unit(w + BYTES_OF_UNIT, affine + GROUPS, k, UNIT, outputs, rows, ready + UNIT, stride, odd);
     }
-    for (; left > 0; left -= UNIT, ready += UNIT, w += HALF_UNIT, affine += UNIT / GROUP)
-        for (int o = 0; o < outputs; o++) {
-            Nibbles first = numbers_at(w + o * k / 2, left);
-            Floats one = steps_at(affine + o * groups, left);
-            for (int r = 0; r < rows; r++)
-                even[o][r] = fused(products(first, AT(Inputs, ready + r * stride)), one, even[o][r]);
-        }
+    for (; left > 0; left -= UNIT, ready += UNIT, w += BYTES_OF_UNIT, affine += GROUPS)
+        add_unit(w, affine, k, left, outputs, rows, ready, stride, even);
     for (int o = 0; o < outputs; o++)
         for (int r = 0; r < rows; r++) y[r * y_row + o] = sum_of(even[o][r] + odd[o][r]) * scales[r];
 }
