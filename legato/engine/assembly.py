@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from legato.config.engine import EngineConfig
+from legato.engine.batches import RowsPerCall
 from legato.engine.codec_pool import CodecPool
 from legato.engine.commands import Command
 from legato.engine.decode import CodecStage
@@ -70,10 +71,10 @@ def assemble(
     with torch.inference_mode():
         kv_pool = KVPool(cache, spare=spare, poison=poison)
         codec_pool = CodecPool(CodecStatePool(model.decoder.fresh(config.streams + spare)), spare=spare)
-    rows = config.rows_per_call
+    rows = RowsPerCall.of(config, model.batch_invariant)
     prefixes = PrefixStore(config.prefix_cache_bytes)
     runner = Runner(model.config, model.talker, model.code_predictor, kv_pool, rows_per_call=rows, prefixes=prefixes)
-    codec = CodecStage(model.decoder, codec_pool, rows_per_call=rows)
+    codec = CodecStage(model.decoder, codec_pool, rows_per_call=rows.codec)
     if spare:
         record(runner, codec, config)
     rate_hz = model.config.codec.sample_rate_hz

@@ -1,15 +1,43 @@
-"""How many rows go into one call of a model: all at once for speed, one at a time for determinism. Owns nothing.
+"""How many rows go into one call of a model: all at once; where determinism is asked for, as many as change no bit.
+Owns nothing.
 
 Kernels may add numbers up in another order when the shape of a batch changes. With one row a call, the shapes that a
-request sees depend on that request alone, so its codes and samples are the same to the bit in any company.
+request sees depend on that request alone, so its codes and samples are the same to the bit in any company. Parts that
+promise that for any batch need not be called so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
+from legato.config.engine import EngineConfig
+from legato.models.invariance import BatchInvariant
+
 Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPerCall:
+    """Rows that one call computes together: of the talker, the draw of codebook 0, the code predictor, the codec."""
+
+    talker: int
+    first_code: int
+    predictor: int
+    codec: int
+
+    @staticmethod
+    def same(rows: int) -> RowsPerCall:
+        """The same everywhere."""
+        return RowsPerCall(rows, rows, rows, rows)
+
+    @staticmethod
+    def of(config: EngineConfig, invariant: BatchInvariant) -> RowsPerCall:
+        """All that there are; in deterministic mode one, but of parts that are `invariant`."""
+        few, many = config.rows_per_call, config.kv_slots
+        parts = (many if part else few for part in (invariant.talker, False, invariant.predictor, invariant.codec))
+        return RowsPerCall(*parts)
 
 
 def batches(items: Sequence[Item], rows: int) -> Iterator[Sequence[Item]]:

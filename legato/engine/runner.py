@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from legato.config.model import ModelConfig
-from legato.engine.batches import batches
+from legato.engine.batches import RowsPerCall, batches
 from legato.engine.kv_pool import KVPool
 from legato.engine.prefixes import PrefixKey, PrefixStore, shared_positions
 from legato.engine.sequence import Seat, Sequence, text_to_feed
@@ -54,7 +54,7 @@ class Runner:
         predictor: CodePredictor,
         pool: KVPool,
         *,
-        rows_per_call: int,
+        rows_per_call: RowsPerCall,
         prefixes: PrefixStore,
     ) -> None:
         self.config = config
@@ -103,20 +103,22 @@ class Runner:
 
     def prefill(self, slices: List[tuple[Sequence, int, int]]) -> list[Sequence]:
         """Compute prompt positions `start .. start + length` of each; returns those whose prompt is complete."""
-        return [each for batch in batches(slices, self._rows_per_call) for each in self._prefill(batch)]
+        return [each for batch in batches(slices, self._rows_per_call.talker) for each in self._prefill(batch)]
 
     def step(self, sequences: List[Sequence]) -> None:
         """Feed each sequence's newest frame with its next text token; leaves a fresh hidden state for the draw."""
-        for batch in batches(sequences, self._rows_per_call):
+        for batch in batches(sequences, self._rows_per_call.talker):
             self._step(batch)
 
     def draw_first_codes(self, sequences: List[Sequence]) -> list[int | FinishReason | GenerationError]:
         """Codebook 0 of each sequence's next frame from its fresh hidden state; or the end of speech; or a failure."""
-        return [each for batch in batches(sequences, self._rows_per_call) for each in self._draw_first_codes(batch)]
+        rows = self._rows_per_call.first_code
+        return [each for batch in batches(sequences, rows) for each in self._draw_first_codes(batch)]
 
     def draw_frames(self, sequences: List[Sequence]) -> list[Frame | GenerationError]:
         """All codes of the frames whose first codes were just drawn."""
-        return [each for batch in batches(sequences, self._rows_per_call) for each in self._draw_frames(batch)]
+        rows = self._rows_per_call.predictor
+        return [each for batch in batches(sequences, rows) for each in self._draw_frames(batch)]
 
     def _prefill(self, slices: List[tuple[Sequence, int, int]]) -> list[Sequence]:
         longest = max(length for _, _, length in slices)

@@ -28,6 +28,7 @@ from legato.models.codec.encoder import CodecEncoder
 from legato.models.codec.quantizer import bake_codebook
 from legato.models.codec.upsample import pass_idle_units
 from legato.models.durations import DurationNet
+from legato.models.invariance import BatchInvariant, batch_invariant
 from legato.models.layers.quantized import Kernels
 from legato.models.native.codec import compile_decoder
 from legato.models.native.layers import join_steps, take_halves
@@ -74,6 +75,11 @@ class LoadedModel:
         """What keys and values are kept in: the talker's dtype, or bfloat16 where its weights are rounded anyway."""
         dtype = self.talker.codec_head.weight.dtype
         return dtype if self.quant == NONE else torch.bfloat16
+
+    @property
+    def batch_invariant(self) -> BatchInvariant:
+        """Which of its parts give a row the same bits in any batch."""
+        return batch_invariant(self.talker, self.code_predictor, self.decoder)
 
 
 @dataclass(frozen=True, slots=True)

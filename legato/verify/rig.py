@@ -18,6 +18,7 @@ from torch import Tensor
 
 from legato.config.engine import EngineConfig
 from legato.engine.assembly import new_stream
+from legato.engine.batches import RowsPerCall
 from legato.engine.codec_pool import CodecPool
 from legato.engine.commands import AppendText, Cancel, Command, EndText, Submit
 from legato.engine.decode import CodecStage, Window
@@ -125,13 +126,13 @@ class Rig:
         cache = TalkerCache.allocate(stack, config.kv_slots, config.positions, model.cache_dtype, subject.device)
         self.kv = parts.kv_pool(cache, poison=True)
         self.codec = parts.codec_pool(CodecStatePool(model.decoder.fresh(config.streams)))
-        rows = config.rows_per_call
+        rows = RowsPerCall.of(config, model.batch_invariant)
         prefixes = PrefixStore(config.prefix_cache_bytes)
         self.runner = parts.runner(
             model.config, model.talker, model.code_predictor, self.kv, rows_per_call=rows, prefixes=prefixes
         )
         self.runner.count_from_now()
-        stage = CountingStage(model.decoder, self.codec, rows_per_call=rows)
+        stage = CountingStage(model.decoder, self.codec, rows_per_call=rows.codec)
         stage.count_in(self.runner.computed)
         rate_hz = model.config.codec.sample_rate_hz
         self._roster = Roster(self.runner, self.codec, rate_hz)

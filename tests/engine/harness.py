@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from legato.engine.batches import RowsPerCall
 from legato.engine.codec_pool import CodecPool
 from legato.engine.commands import AppendText, Cancel, Command, EndText, SetDemand, Submit, Taken
 from legato.engine.decode import CodecStage
@@ -46,9 +47,8 @@ class RecordingRunner(Runner):
     """A runner that remembers the frames it drew, by the seed of their sequence."""
 
     def __init__(self, pool: KVPool, rows_per_call: int, prefixes: PrefixStore) -> None:
-        super().__init__(
-            tiny_config(), tiny_talker(), tiny_predictor(), pool, rows_per_call=rows_per_call, prefixes=prefixes
-        )
+        rows = RowsPerCall.same(rows_per_call)
+        super().__init__(tiny_config(), tiny_talker(), tiny_predictor(), pool, rows_per_call=rows, prefixes=prefixes)
         self.prefilled: list[tuple[int, int, int]] = []
         self.drawn: dict[int, list[Frame]] = {}
 
@@ -68,8 +68,9 @@ class ScriptedRunner(Runner):
     """A talker that says what its script says: `script(seed, frame)` gives a frame, an end, or an error."""
 
     def __init__(self, pool: KVPool, script: Callable[[int, int], Frame | FinishReason | GenerationError]) -> None:
+        rows = RowsPerCall.same(64)
         super().__init__(
-            tiny_config(), tiny_talker(), tiny_predictor(), pool, rows_per_call=64, prefixes=PrefixStore(0)
+            tiny_config(), tiny_talker(), tiny_predictor(), pool, rows_per_call=rows, prefixes=PrefixStore(0)
         )
         self._script = script
         self.steps = 0

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from legato.config.engine import EngineConfig
 from legato.engine import graphs
+from legato.engine.batches import RowsPerCall
 from legato.engine.captured import Recorder, fitting, sizes
 from legato.engine.codec_pool import CodecPool
 from legato.engine.decode import CodecStage, Windows
@@ -217,7 +218,8 @@ def test_work_is_recorded_once_and_on_cuda_alone() -> None:
     talker, predictor = deepcopy(tiny_talker()), deepcopy(tiny_predictor())
     on_device(talker)
     on_device(predictor)
-    runner = Runner(tiny_config(), talker, predictor, pool, rows_per_call=1, prefixes=PrefixStore(0))
+    one = RowsPerCall.same(1)
+    runner = Runner(tiny_config(), talker, predictor, pool, rows_per_call=one, prefixes=PrefixStore(0))
     windows = windows_of()
     stage = CodecStage(windows._decoder, windows.pool, rows_per_call=1)
     record(runner, stage, config)
