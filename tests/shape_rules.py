@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 
 LAYERS = (
     *("units", "errors", "flow", "config", "text", "models", "audio", "engine", "api"),
-    *("session", "server", "client", "verify", "bench", "train", "cli"),
+    *("session", "server", "client", "sheet", "verify", "bench", "train", "cli"),
 )
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 60

@@ -23,12 +23,13 @@ from legato.models.load import LoadedModel
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is measured: `streams` at once, `frames` of each, after `warm_up` streams that do not count."""
+    """What is measured: `streams` at once, `frames` of each, after `warm_up_frames` of each that do not count."""
 
     streams: int
     frames: int
     positions: int
     deterministic: bool
+    graphs: bool = True
     warm_up_frames: int = 2
 
 
@@ -37,7 +38,11 @@ def measure(
 ) -> BatchRecord:
     """One row of the table. `request` is spoken by every stream, each with a seed of its own."""
     config = EngineConfig(
-        streams=load.streams, kv_slots=load.streams, positions=load.positions, deterministic=load.deterministic
+        streams=load.streams,
+        kv_slots=load.streams,
+        positions=load.positions,
+        deterministic=load.deterministic,
+        graphs=load.graphs,
     )
     settle = settle_of(model)
     warm_up = assemble(model, config, time.perf_counter)

@@ -1,7 +1,7 @@
 """What this machine can do at most: bytes a second by working set, and products a second by number format.
 
-Measured, not looked up, with the threads that are set and torch's plainest kernels. Owns its buffers for the time of
-one measurement. Knows no model.
+Measured, not looked up, with the threads that are set: reads by torch's plainest kernels, products by the fastest of
+torch's and of those that are compiled for this CPU. Owns its buffers for the time of one measurement. Knows no model.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+
+from legato.models.layers.quantized import to_int8
+from legato.models.native.layers import NativeLinear
+from legato.models.native.library import Library, Missing, library
 
 MIB = 2**20
 SETS_MIB = (2, 8, 16, 32, 64, 128, 512)
@@ -60,7 +63,7 @@ def measure_ceilings(
     """Measure `device`. `settle` waits for it."""
     with torch.inference_mode():
         reads = tuple(ReadRate(each, _read_rate(each * MIB, device, settle, seconds)) for each in sets_mib)
-        matrix = tuple(MatrixRate(name, _matrix_rate(name, device, settle, seconds)) for name in _FORMATS)
+        matrix = tuple(MatrixRate(name, _matrix_rate(name, device, settle, seconds)) for name in _WAYS)
     return Ceilings(reads, matrix)
 
 
@@ -87,25 +90,43 @@ def _read_rate(size: int, device: torch.device, settle: Callable[[], None], seco
 
 
 def _matrix_rate(name: str, device: torch.device, settle: Callable[[], None], seconds: float) -> float:
-    """Operations a second: the best of all sizes."""
-    make, multiply = _FORMATS[name]
-    rates = []
+    """Operations a second: the best of all ways and sizes. A format's numbers can always be multiplied as float32."""
+    rates = [0.0]
     for size in SIZES:
-        a, b = make(size, device), make(size, device)
-        rates.append(2 * size**3 / fastest_s(lambda a=a, b=b: multiply(a, b), settle, seconds))  # type: ignore[misc]
+        ways = [way for make in dict.fromkeys((*_WAYS[name], _by_float32)) for way in make(size, device)]
+        rates += [2 * size**3 / fastest_s(way, settle, seconds) for way in ways]
     return max(rates)
 
 
-def _real(dtype: torch.dtype) -> Callable[[int, torch.device], Tensor]:
-    return lambda size, device: torch.randn(size, size, device=device).to(dtype)
+Way = Callable[[], object]
+"""One product of two square matrices."""
 
 
-def _whole(size: int, device: torch.device) -> Tensor:
-    return torch.randint(-100, 100, (size, size), dtype=torch.int8, device=device)
+def _by_float32(size: int, device: torch.device) -> list[Way]:
+    return _matmul(torch.float32, size, device)
 
 
-_FORMATS: dict[str, tuple[Callable[[int, torch.device], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
-    "float32": (_real(torch.float32), torch.matmul),
-    "bfloat16": (_real(torch.bfloat16), torch.matmul),
-    "int8": (_whole, torch._int_mm),
+def _by_bfloat16(size: int, device: torch.device) -> list[Way]:
+    return _matmul(torch.bfloat16, size, device)
+
+
+def _matmul(dtype: torch.dtype, size: int, device: torch.device) -> list[Way]:
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    return [lambda: torch.matmul(a, b)]
+
+
+def _by_int8(size: int, device: torch.device) -> list[Way]:
+    a, b = (torch.randint(-100, 100, (size, size), dtype=torch.int8, device=device) for _ in range(2))
+    ways: list[Way] = [lambda: torch._int_mm(a, b)]
+    found = library() if device.type == "cpu" else Missing("")
+    if isinstance(found, Library):
+        rows, linear = a.float(), NativeLinear(to_int8(b.float(), None), found)
+        ways.append(lambda: linear(rows))
+    return ways
+
+
+_WAYS: dict[str, tuple[Callable[[int, torch.device], list[Way]], ...]] = {
+    "float32": (_by_float32,),
+    "bfloat16": (_by_bfloat16,),
+    "int8": (_by_int8,),
 }

@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from legato import __version__
+from legato.config.model import ModelConfig
+from legato.engine.notes import computed_by
+from legato.models.code_predictor.predictor import CodePredictor
+from legato.models.codec.decoder import CodecDecoder
 from legato.models.load import LoadedModel
+from legato.models.talker.backbone import Talker
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,10 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What ran. `parameters` counts talker, code predictor and codec decoder; `quantisation` is "none" without one."""
+    """What ran. `parameters` counts talker, code predictor and codec decoder; `quantisation` is "none" without one.
+
+    `computed_by`: the loader's notes, and on CUDA whether steps are recorded; "" in records older than the field.
+    """
 
     name: str
     kind: str
@@ -45,6 +52,7 @@ class ModelFacts:
     codebooks: int
     sample_rate_hz: int
     frame_samples: int
+    computed_by: str = ""
 
 
 def this_machine(device: str) -> Machine:
@@ -64,20 +72,32 @@ def this_machine(device: str) -> Machine:
     )
 
 
-def model_facts(name: str, model: LoadedModel) -> ModelFacts:
-    """The model as it was loaded; `name` is what the user called it."""
-    modules = (model.talker, model.code_predictor, model.decoder)
+def model_facts(name: str, model: LoadedModel, *, graphs: bool | None = None) -> ModelFacts:
+    """The model as it was loaded; `name` is what the user called it. `graphs`: the engine's, None without an engine."""
     return ModelFacts(
         name=name,
         kind=model.config.kind,
-        parameters=sum(_parameters(module) for whole in modules for module in whole.modules()),
+        parameters=parameters_of(model.config),
         talker_dtype=_dtype(model.talker.codec_head.weight.dtype),
         codec_dtype=_dtype(model.decoder.dtype),
         quantisation=model.quant,
         codebooks=model.config.talker.num_codebooks,
         sample_rate_hz=model.config.codec.sample_rate_hz,
         frame_samples=model.config.codec.frame_samples,
+        computed_by=computed_by(model, graphs=graphs),
     )
+
+
+def parameters_of(config: ModelConfig) -> int:
+    """Numbers that a checkpoint has for talker, code predictor and codec decoder.
+
+    The loaded modules are no measure: rounded or packed they hold other numbers, and layers that add nothing are gone.
+    """
+    with torch.device("meta"):
+        talker = Talker(config.talker)
+        predictor = CodePredictor(config.code_predictor, config.talker.stack.hidden_size)
+        decoder = CodecDecoder(config.codec.decoder)
+    return sum(each.numel() for module in (talker, predictor, decoder) for each in module.parameters())
 
 
 def cpu_name() -> str:
@@ -86,13 +106,6 @@ def cpu_name() -> str:
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-def _parameters(module: nn.Module) -> int:
-    """A module's own weights, without its children's; a quantised product counts as many as it stands for."""
-    own = sum(weight.numel() for weight in module.parameters(recurse=False))
-    inputs, outputs = getattr(module, "in_features", 0), getattr(module, "out_features", 0)
-    return own or inputs * outputs
 
 
 def _dtype(dtype: torch.dtype) -> str:

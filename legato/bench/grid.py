@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 from rich.table import Table
 from rich.text import Text
+
+from legato.sheet import cell, section, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +37,25 @@ class Grid:
 def to_rich(grid: Grid) -> Table:
     """For a terminal."""
     title = f"{grid.title}\n[dim]{grid.note}[/dim]" if grid.note else grid.title
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     for at, heading in enumerate(grid.headings):
-        table.add_column(Text(heading), justify="left" if at < grid.left else "right")
+        shown.add_column(Text(heading), justify="left" if at < grid.left else "right")
     for at, row in enumerate(grid.rows):
-        table.add_row(*(Text(cell) for cell in row), style="bold" if at in grid.marked else "")
-    return table
+        shown.add_row(*map(Text, row), style="bold" if at in grid.marked else "")
+    return shown
 
 
 def to_html(grid: Grid) -> str:
     """For a page; everything escaped."""
-    heads = "".join(f"<th{_number(grid, at)}>{escape(each)}</th>" for at, each in enumerate(grid.headings))
+    heads = [cell(heading, _kind(grid, at), tag="th") for at, heading in enumerate(grid.headings)]
     rows = [_row(grid, at, row) for at, row in enumerate(grid.rows)]
-    note = f'<p class="note">{escape(grid.note)}</p>' if grid.note else ""
-    body = "\n".join(rows)
-    table = f"<table><thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table>"
-    return f'<h2>{escape(grid.title)}</h2>{note}<div class="wide">{table}</div>'
+    return section(grid.title, table(heads, rows), grid.note)
 
 
 def _row(grid: Grid, at: int, row: Sequence[str]) -> str:
     style = ' class="marked"' if at in grid.marked else ""
-    return f"<tr{style}>{''.join(f'<td{_number(grid, at)}>{escape(cell)}</td>' for at, cell in enumerate(row))}</tr>"
+    return f"<tr{style}>{''.join(cell(text, _kind(grid, column)) for column, text in enumerate(row))}</tr>"
 
 
-def _number(grid: Grid, column: int) -> str:
-    return "" if column < grid.left else ' class="number"'
+def _kind(grid: Grid, column: int) -> str:
+    return "" if column < grid.left else "number"

@@ -1,7 +1,7 @@
 """Records as JSON lines: frozen dataclasses out, and back in with every name and type checked. Owns the schema's name.
 
 A record's dataclass is its schema: a key that it does not have, a key that is missing and a value of another type are
-refused by their path. Knows no record by name.
+refused by their path. A key that older files do not have has a default. Knows no record by name.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import math
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, get_args, get_origin, get_type_hints
 
@@ -84,10 +84,11 @@ def _dataclass(kind: type, value: object, place: str) -> object:
     for name in value:
         if name not in names:
             raise InputError(f"{place}.{name} is no field of this record: another version of Legato wrote it")
-    for name in names:
-        if name not in value:
-            raise InputError(f"{place}.{name} is missing: another version of Legato wrote it")
+    for field in fields(kind):
+        if field.name not in value and field.default is MISSING:
+            raise InputError(f"{place}.{field.name} is missing: another version of Legato wrote it")
+    given = (name for name in names if name in value)
     try:
-        return kind(**{name: _read(types_of[name], value[name], f"{place}.{name}") for name in names})
+        return kind(**{name: _read(types_of[name], value[name], f"{place}.{name}") for name in given})
     except ValueError as error:
         raise InputError(f"{place}: {error}") from error

@@ -64,13 +64,20 @@ def use_on(device: str) -> Use:
 
 
 def measure_memory(
-    load: Callable[[], LoadedModel], name: str, device: str, *, streams: int, positions: int, frames: int
+    load: Callable[[], LoadedModel],
+    name: str,
+    device: str,
+    *,
+    streams: int,
+    positions: int,
+    frames: int,
+    graphs: bool = True,
 ) -> Iterator[MemoryRecord]:
     """A record after each stage, as it is reached. `frames`: how many each stream speaks in the last one."""
     before = use_on(device)
     model = load()
-    facts, machine = model_facts(name, model), this_machine(device)
-    config = EngineConfig(streams=streams, kv_slots=streams + 1, positions=positions)
+    facts, machine = model_facts(name, model, graphs=graphs), this_machine(device)
+    config = EngineConfig(streams=streams, kv_slots=streams + 1, positions=positions, graphs=graphs)
 
     def record(stage: str, use: Use) -> MemoryRecord:
         return MemoryRecord(machine, facts, streams, config.kv_slots, positions, stage, use.private, use.mapped)

@@ -1,40 +1,28 @@
-"""A report as one HTML page that needs nothing beside it: no script, no font, no image, light and dark.
+"""A report as one HTML page: facts, tables and plots.
 
-Owns the style of tables and plots. What it shows was made elsewhere; names in it are escaped.
+Owns the style of its tables and plots, beside that of all such pages (`legato.sheet`). What it shows was made
+elsewhere; names in it are escaped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 from legato.bench.grid import Grid, to_html
+from legato.sheet import facts_list, section, sheet
 
 STYLE = """
-:root { color-scheme: light dark; --ink: #1c2226; --soft: #5b666d; --paper: #fdfdfc; --band: #f1f3f4; --line: #dbe0e3;
-  --c0: #8a97a0; --c1: #b9c2c8; --c2: #6d7b85; --c3: #2f6fb3; --c4: #63a0dd; --c5: #7a5bbf; --c6: #b39be0;
+:root { --c0: #8a97a0; --c1: #b9c2c8; --c2: #6d7b85; --c3: #2f6fb3; --c4: #63a0dd; --c5: #7a5bbf; --c6: #b39be0;
   --c7: #d9822b; --c8: #3a9a6b; --c9: #8fcfae; --c10: #c94f6d; --c11: #d9b23a; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e4e9ec; --soft: #98a5ad; --paper: #13171a; --band: #1c2226;
-  --line: #2f383d; --c0: #7b8891; --c1: #4f5a62; --c2: #9aa8b1; --c3: #4b8fd6; --c4: #8fc0f0; --c5: #9479d6;
-  --c6: #c4b1ee; --c7: #e69a4c; --c8: #4fb884; --c9: #2f7d57; --c10: #e06d8a; --c11: #e3c258; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 76rem; padding: 1.5rem; background: var(--paper); color: var(--ink);
-  font: 15px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.5rem; margin: 0 0 .25rem; }
-h2 { font-size: 1.1rem; margin: 2.2rem 0 .25rem; }
+@media (prefers-color-scheme: dark) { :root { --c0: #7b8891; --c1: #4f5a62; --c2: #9aa8b1; --c3: #4b8fd6; --c4: #8fc0f0;
+  --c5: #9479d6; --c6: #c4b1ee; --c7: #e69a4c; --c8: #4fb884; --c9: #2f7d57; --c10: #e06d8a; --c11: #e3c258; } }
+body { max-width: 76rem; }
 p { margin: .25rem 0 .75rem; max-width: 60rem; }
-.note, dt { color: var(--soft); }
 dl { columns: 22rem; column-gap: 2rem; font-size: .9rem; margin: .75rem 0; }
 dl div { display: grid; grid-template-columns: 9.5rem 1fr; break-inside: avoid; padding: .05rem 0; }
-dd { margin: 0; overflow-wrap: anywhere; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .85rem; }
-th, td { text-align: left; vertical-align: bottom; padding: .25rem .9rem .25rem 0;
-  border-bottom: 1px solid var(--line); }
-th { color: var(--soft); font-weight: 600; }
+th, td { vertical-align: bottom; padding: .25rem .9rem .25rem 0; }
 td:first-child { white-space: nowrap; }
-.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th.number { white-space: normal; min-width: 4rem; }
 tr.marked td { background: var(--band); font-weight: 600; }
 svg { display: block; width: 100%; max-width: 60rem; height: auto; font: 12px system-ui, sans-serif; }
@@ -64,18 +52,5 @@ class Plot:
 
 def to_page(title: str, facts: Sequence[tuple[str, str]], parts: Sequence[Grid | Plot]) -> str:
     """The page: facts first, then tables and plots in the order given."""
-    told = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
-    shown = "\n".join(to_html(part) if isinstance(part, Grid) else _figure(part) for part in parts)
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title><style>{STYLE}{COLOUR_RULES}</style></head><body>
-<h1>{escape(title)}</h1>
-<dl>{told}</dl>
-{shown}
-</body></html>
-"""
-
-
-def _figure(plot: Plot) -> str:
-    note = f'<p class="note">{escape(plot.note)}</p>' if plot.note else ""
-    return f'<h2>{escape(plot.title)}</h2>{note}<div class="wide">{plot.svg}</div>'
+    shown = [to_html(part) if isinstance(part, Grid) else section(part.title, part.svg, part.note) for part in parts]
+    return sheet(title, [facts_list(facts), *shown], style=STYLE + COLOUR_RULES)

@@ -100,7 +100,7 @@ def facts_of(records: Records) -> list[tuple[str, str]]:
                 value = getattr(part, field.name)
                 shown = f"{value:,}" if type(value) is int else str(value)
                 facts.setdefault(field.name.replace("_", " "), {})[shown] = None
-    told = [(name, "; ".join(values)) for name, values in facts.items()]
+    told = [(name, "; ".join(filter(None, values))) for name, values in facts.items() if any(values)]
     return told + _request_facts([record for record in records if isinstance(record, RequestRecord)])
 
 

@@ -17,6 +17,7 @@ import torch
 from legato.bench.ceilings import Ceilings
 from legato.bench.steps_records import DRAWS, Step
 from legato.bench.work import Work, codec_work, predictor_work, talker_work
+from legato.config.quantization import INT4, NONE
 from legato.engine.resolve import default_sampling
 from legato.models.code_predictor.predict import predict_frame
 from legato.models.load import LoadedModel
@@ -26,8 +27,6 @@ from legato.models.talker.embed import next_input
 from legato.models.talker.state import KVRows, TalkerCache
 
 Compute = Callable[[], object]
-PRODUCTS = {"int8": "int8", "int4": "bfloat16"}
-"""In which format a quantised model multiplies."""
 LEAST = 3
 """Repetitions at least, however long one takes."""
 
@@ -52,11 +51,13 @@ class Limits:
 
 
 def limits_of(model: LoadedModel, ceilings: Ceilings) -> Limits:
-    """The formats in which the model's products are made: with 8 bits in whole numbers, with 4 bits unpacked first."""
+    """The formats in which the model's products are made: of rounded weights whole numbers, but of 4 bits by torch."""
     language, sound = (
         str(dtype).removeprefix("torch.") for dtype in (model.talker.codec_head.weight.dtype, model.decoder.dtype)
     )
-    return Limits(ceilings, PRODUCTS.get(model.quant, language), sound)
+    if model.quant != NONE:
+        language = "bfloat16" if model.quant == INT4 and not model.batch_invariant.talker else "int8"
+    return Limits(ceilings, language, sound)
 
 
 def measure_steps(model: LoadedModel, sizes: Sizes, limits: Limits, settle: Callable[[], None]) -> Iterator[Step]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 from legato.cli.bench_output import Outputs, numbers, output_options
-from legato.cli.model_options import check_device, compute_options, quant_option, set_threads
+from legato.cli.model_options import check_device, compute_options, graphs_option, quant_option, set_threads
 from legato.cli.terminal import note
 from legato.cli.verify import load_weights
 
@@ -35,6 +35,7 @@ All streams start together and make the same number of frames. A frame is 80 ms 
 @click.option("--positions", type=click.IntRange(min=16), default=512, show_default=True, help="Positions of a slot.")
 @quant_option
 @compute_options
+@graphs_option
 @output_options()
 def batch(
     model: str,
@@ -47,6 +48,7 @@ def batch(
     quant: str,
     device: str,
     threads: int | None,
+    graphs: bool,
 ) -> None:
     """Throughput against batch size, in the default mode and in deterministic mode beside each other."""
     from legato.bench.batch import Load, measure
@@ -59,11 +61,11 @@ def batch(
     loaded = load_weights(model, device, dtype, codec_dtype, quant)
     front_end = front_end_of(loaded)
     request = plain_request(loaded, front_end)
-    facts, machine = model_facts(model, loaded), this_machine(device)
+    facts, machine = model_facts(model, loaded, graphs=graphs), this_machine(device)
     records = []
     for size in map(int, batches):
         for deterministic in (False, True):
-            wanted = Load(size, frames, positions, deterministic)
+            wanted = Load(size, frames, positions, deterministic, graphs)
             records.append(measure(loaded, front_end, request, wanted, machine=machine, facts=facts))
             note(f"{size} streams, {records[-1].mode}: {records[-1].total_frames_s:.1f} frames a second")
     outputs.deliver(records, f"legato bench batch: {model}")

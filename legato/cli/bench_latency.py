@@ -125,6 +125,8 @@ def words(context: click.Context, changed: dict[str, object]) -> list[str]:
         value = changed.get(parameter.name or "", context.params.get(parameter.name or ""))
         if isinstance(parameter, click.Argument):
             line.append(str(value))
+        elif isinstance(parameter, click.Option) and parameter.is_flag:
+            line += parameter.opts[:1] if value == parameter.flag_value else []
         elif parameter.multiple and isinstance(value, tuple):
             line += [word for each in value for word in (parameter.opts[0], str(each))]
         elif value is not None:

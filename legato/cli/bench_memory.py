@@ -10,7 +10,7 @@ from importlib import import_module
 import click
 
 from legato.cli.bench_output import Outputs, output_options
-from legato.cli.model_options import check_device, compute_options, quant_option, set_threads
+from legato.cli.model_options import check_device, compute_options, graphs_option, quant_option, set_threads
 from legato.cli.serve import require_server
 from legato.cli.terminal import note
 from legato.cli.verify import load_weights
@@ -32,6 +32,7 @@ first line: interpreter, libraries and the server. Needs Linux, or CUDA, where t
 @click.option("--frames", type=click.IntRange(min=1), default=8, show_default=True, help="Each stream speaks so many.")
 @quant_option
 @compute_options
+@graphs_option
 @output_options()
 def memory(
     model: str,
@@ -44,6 +45,7 @@ def memory(
     quant: str,
     device: str,
     threads: int | None,
+    graphs: bool,
 ) -> None:
     """What a serving process keeps in memory: program, weights, all positions of all slots, streams in all of them."""
     from legato.bench.memory import measure_memory
@@ -60,6 +62,7 @@ def memory(
         streams=streams,
         positions=positions,
         frames=frames,
+        graphs=graphs,
     ):
         records.append(record)
         note(f"{record.stage}: {record.private_bytes / 2**20:.0f} MiB private")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from legato.cli.model_options import check_device, compute_options, quant_option, set_threads
+from legato.cli.model_options import check_device, compute_options, graphs_option, quant_option, set_threads
 from legato.cli.serve import require_server
 from legato.cli.terminal import note
 from legato.cli.verify import load_weights
@@ -39,6 +39,7 @@ class BenchOptions:
     codec_dtype: str
     quant: str
     threads: int | None
+    graphs: bool
     positions: int
     queue: int
     text: tuple[str, ...]
@@ -128,7 +129,7 @@ def bench_options(function: Callable[..., object]) -> Callable[..., object]:
         own = {name: given.pop(name) for name in BenchOptions.__dataclass_fields__}
         return function(*arguments, options=BenchOptions(**own), **given)  # type: ignore[arg-type]
 
-    decorated: Callable[..., object] = compute_options(quant_option(wrapped))
+    decorated: Callable[..., object] = compute_options(quant_option(graphs_option(wrapped)))
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated
@@ -148,9 +149,15 @@ def subject(options: BenchOptions, *, slots: int, settled: bool) -> Iterator[Sub
     threads = set_threads(options.threads)
     model: LoadedModel = load_weights(options.model, options.device, options.dtype, options.codec_dtype, options.quant)
     note(f"{options.model} on {options.device}, {threads} {'thread' if threads == 1 else 'threads'}, {slots} slots")
-    config = EngineConfig(streams=slots, kv_slots=slots + 1, positions=options.positions, queue=options.queue)
+    config = EngineConfig(
+        streams=slots,
+        kv_slots=slots + 1,
+        positions=options.positions,
+        queue=options.queue,
+        graphs=options.graphs,
+    )
     with Legato(model, config, settle=settle_of(model) if settled else lambda: None) as tts:
-        facts = model_facts(options.model, model)
+        facts = model_facts(options.model, model, graphs=options.graphs)
         waited = settled or options.device.startswith("cpu")  # there, work is done when its call returns
         yield Subject(tts, this_machine(options.device), facts, waited, options.run)
 

@@ -39,6 +39,7 @@ def machine_findings() -> list[Finding]:
         Finding("ok", "Python", f"{platform.python_version()} ({sys.executable}), {platform.platform()}"),
         *torch_findings(),
         cpu_finding(),
+        *compiled_findings(),
         Finding("ok", "threads", f"{default_threads()} by default; {os.cpu_count()} logical processors"),
         memory_finding(),
         formats_finding(),
@@ -75,6 +76,22 @@ def cpu_finding() -> Finding:
     name = facts.get("model name") or platform.processor() or platform.machine()
     features = [feature for feature in _FEATURES if feature in flags]
     return Finding("ok", "CPU", f"{name} ({', '.join(features)})" if features else name)
+
+
+def compiled_findings() -> list[Finding]:
+    """What of the models runs compiled for this CPU; it is compiled now where it never was. Nothing without torch."""
+    if importlib.util.find_spec("torch") is None:
+        return []
+    from legato.models.native.codec_library import codec_library
+    from legato.models.native.library import Missing, library
+
+    wanted = {"layers": library(), "codec": codec_library()}
+    reasons = {part: made.reason for part, made in wanted.items() if isinstance(made, Missing)}
+    told = [f"{part} compiled for this CPU" for part in wanted if part not in reasons]
+    told += [f"{part} by torch, slower than compiled: {reason}" for part, reason in reasons.items()]
+    compiler = any("no C compiler" in reason for reason in reasons.values())
+    remedy = "install a C compiler as `cc` (Debian, Ubuntu: apt-get install gcc libc6-dev)" if compiler else ""
+    return [Finding("optional" if reasons else "ok", "compiled code", "; ".join(told), remedy)]
 
 
 def memory_finding() -> Finding:

@@ -19,6 +19,7 @@ from legato.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from legato.api import Legato
+    from legato.models.load import LoadedModel
     from legato.models.progress import Progress
 
 DTYPES = ("auto", "float32", "bfloat16")
@@ -181,11 +182,16 @@ def load_chosen(choice: ModelChoice) -> Legato:
     finally:
         shown.clear()
     note(f"model {choice.model} on {choice.device}, {threads} {'thread' if threads == 1 else 'threads'}")
-    if tts.model.quant_note:
-        note(tts.model.quant_note)
-    if tts.model.codec_note:
-        note(tts.model.codec_note)
+    tell_notes(tts.model)
     return tts
+
+
+def tell_notes(model: LoadedModel) -> None:
+    """Say by what a loaded model computes."""
+    from legato.engine.notes import notes_of
+
+    for remark in notes_of(model):
+        note(remark)
 
 
 class LoadingLine:

@@ -12,10 +12,12 @@ from legato.cli.model_options import (
     LoadingLine,
     check_device,
     compute_options,
+    graphs_option,
     locate_chosen,
     model_option,
     quant_option,
     set_threads,
+    tell_notes,
 )
 from legato.cli.terminal import StatusLine, print_rich
 from legato.config.quantization import NONE
@@ -52,6 +54,7 @@ Exit code 0 if all claims hold and all controls are caught, 1 if not, 2 if it co
 )
 @compute_options
 @quant_option
+@graphs_option
 def verify(
     named: str | None,
     model: str,
@@ -66,6 +69,7 @@ def verify(
     codec_dtype: str,
     threads: int | None,
     quant: str,
+    graphs: bool,
 ) -> int:
     """Check MODEL: windows, caches, batches, cancels, reused slots, text in pieces and cloned voices change nothing."""
     from legato.verify.page import to_html
@@ -89,6 +93,7 @@ def verify(
             seed=seed,
             progress=shown.show,
             groups=groups,
+            graphs=graphs,
         )
     finally:
         shown.clear()
@@ -101,13 +106,13 @@ def verify(
 
 
 def load_weights(model: str, device: str, dtype: str, codec_dtype: str, quant: str = NONE) -> LoadedModel:
-    """The checkpoint, loaded once, with progress on standard error."""
+    """The checkpoint, loaded once, with progress on standard error; then by what it computes."""
     from legato.models.load import load_model
 
     auto = "float32" if device.startswith("cpu") else "bfloat16"
     shown = LoadingLine()
     try:
-        return load_model(
+        loaded = load_model(
             locate_chosen(model),
             talker_dtype=auto if dtype == "auto" else dtype,
             codec_dtype="float32" if codec_dtype == "auto" else codec_dtype,
@@ -117,6 +122,8 @@ def load_weights(model: str, device: str, dtype: str, codec_dtype: str, quant: s
         )
     finally:
         shown.clear()
+    tell_notes(loaded)
+    return loaded
 
 
 def print_report(report: Report, *, every_line: bool) -> None:

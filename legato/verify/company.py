@@ -57,9 +57,11 @@ def check_company(subject: Subject) -> Iterator[CheckLine]:
 
 
 def _check_mode(subject: Subject, asks: Sequence[Ask], deterministic: bool) -> Iterator[CheckLine]:
-    path = "deterministic mode: one row a call" if deterministic else "default mode: all rows in one call"
+    one = deterministic and not all(subject.model.batch_invariant)
+    mode, rows = "deterministic" if deterministic else "default", "one row a call" if one else "all rows in one call"
+    path = f"{mode} mode: {rows}"
     setting = f"{len(asks)} streams and a cancelled one, {subject.depth.speech_frames} frames each at most"
-    where = subject.at_engine(path, batch=1 if deterministic else len(asks) + 1)
+    where = subject.at_engine(path, batch=1 if one else len(asks) + 1)
     alone = [solo(subject, ask, len(asks) + 1, deterministic) for ask in asks]
     got = in_company(subject, asks, deterministic)
     rounding = samples_tolerance(subject, alone[0])

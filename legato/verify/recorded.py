@@ -41,8 +41,8 @@ COUNTS = ((1, 1, 1), (2, 1, 4), (4, 4, 4), (8, 3, 5))
 
 def check_recorded(subject: Subject) -> Iterator[CheckLine]:
     """The three kinds of recordings, and each once more with a fault put in."""
-    if subject.device.type != "cuda":
-        reason = "work is recorded on CUDA alone"
+    reason = _why_nothing(subject)
+    if reason:
         nothing = Comparison(0.0, 0.0, 0)
         where = subject.at_engine(PATH, batch=ROWS)
         yield CheckLine(GROUP, "recorded = called", "", where, nothing, CODES, Kind.NOT_APPLICABLE, reason)
@@ -56,6 +56,12 @@ def check_recorded(subject: Subject) -> Iterator[CheckLine]:
     yield from _talker(subject, recorded)
     yield from _frames(subject, steps, recorded)
     yield from _windows(subject, recorder)
+
+
+def _why_nothing(subject: Subject) -> str:
+    if subject.device.type != "cuda":
+        return "work is recorded on CUDA alone"
+    return "" if subject.graphs else "without graphs nothing is recorded (--no-graphs)"
 
 
 def _talker(subject: Subject, recorded: RecordedSteps) -> Iterator[CheckLine]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from legato import __version__
+from legato.engine.notes import computed_by
 from legato.errors import InputError
 from legato.models.load import LoadedModel
 from legato.verify import (
@@ -90,11 +91,15 @@ def verify_model(
     seed: int = 0,
     progress: Callable[[Progress], None] = lambda _progress: None,
     groups: Sequence[str] = (),
+    graphs: bool = True,
 ) -> Report:
-    """Run the checks on `model`, which is called `name` in the report; all groups where none is chosen."""
+    """Run the checks on `model`, which is called `name` in the report; all groups where none is chosen.
+
+    Without `graphs` nothing is recorded on CUDA, neither in engines nor to be checked.
+    """
     check_groups(groups)
     chosen = groups or tuple(GROUPS)
-    subject = Subject.of(model, depth, seed)
+    subject = Subject.of(model, depth, seed, graphs=graphs)
     lines: list[CheckLine] = []
     with torch.inference_mode():
         for number, group in enumerate(chosen):
@@ -124,6 +129,7 @@ def facts_of(subject: Subject, name: str, groups: Sequence[str]) -> tuple[tuple[
         ("device", device_name(subject.device)),
         ("talker and code predictor", subject.language_format),
         ("codec", dtype_name(subject.codec_dtype)),
+        ("computed by", computed_by(subject.model, graphs=subject.graphs)),
         ("depth", subject.depth.name),
         ("groups", "all" if len(groups) == len(GROUPS) else ", ".join(groups)),
         ("seed", str(subject.seed)),

@@ -67,19 +67,20 @@ QUICK = Depth(
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The model under test and the settings of the run."""
+    """The model under test and the settings of the run. `graphs`: on CUDA the work of an engine is recorded."""
 
     model: LoadedModel
     front_end: FrontEnd
     voices: VoiceStore
     depth: Depth
     seed: int
+    graphs: bool = True
 
     @staticmethod
-    def of(model: LoadedModel, depth: Depth, seed: int) -> Subject:
+    def of(model: LoadedModel, depth: Depth, seed: int, *, graphs: bool = True) -> Subject:
         """The model with its front end and an empty store of voices."""
         voices = VoiceStore(model.decoder, model.encoder, model.speaker_encoder, limit_bytes=2**28)
-        return Subject(model, front_end_of(model), voices, depth, seed)
+        return Subject(model, front_end_of(model), voices, depth, seed, graphs)
 
     @property
     def device(self) -> torch.device:
@@ -141,6 +142,7 @@ class Subject:
             positions=POSITIONS,
             prefill_positions=prefill_positions,
             deterministic=deterministic,
+            graphs=self.graphs,
         )
 
     def request(

@@ -17,6 +17,9 @@ from legato.bench.summary import summaries
 from legato.cli.bench import SUBCOMMANDS, bench
 from legato.cli.bench_latency import latency, words
 from legato.cli.main import EXIT_OK, main
+from legato.config.engine import EngineConfig
+from legato.engine.notes import notes_of
+from legato.models.load import load_model
 from tests.conftest import TinyCheckpoint
 
 SHORT = ["--max-frames", "4", "--packet-frames", "1,2", "--positions", "256", "--threads", "1", "--text", "Hello."]
@@ -72,13 +75,54 @@ def test_load_from_end_to_end(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -
     assert [(record.asked.loop, record.asked.rate_hz) for record in requests(file)] == [("open", 50.0)] * 2
 
 
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("latency", [*SHORT, "--transport", "in-process", "--requests", "1", "--warm-up", "0"]),
+        ("load", [*SHORT, "--transport", "in-process", "--requests", "1", "--at-once", "1"]),
+        ("batch", ["--batches", "1", "--frames", "2", "--positions", "128", "--threads", "1"]),
+        ("memory", ["--streams", "1", "--frames", "2", "--positions", "128", "--threads", "1"]),
+    ],
+)
+def test_the_switch_of_graphs_reaches_every_engine_and_records_say_what_computed(
+    command: str,
+    options: list[str],
+    tiny_checkpoint: TinyCheckpoint,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[bool] = []
+    check = EngineConfig.__post_init__
+
+    def noticed(config: EngineConfig) -> None:
+        made.append(config.graphs)
+        check(config)
+
+    monkeypatch.setattr(EngineConfig, "__post_init__", noticed)
+    file, folder = tmp_path / "records.jsonl", tiny_checkpoint("tiny-custom-voice")
+    line = ["bench", command, str(folder), *options, "--records", str(file)]
+    notes = notes_of(load_model(folder))
+    for flags in ([], ["--no-graphs"]):
+        made.clear()
+        assert main([*line, *flags]) == EXIT_OK
+        assert set(made) == {not flags}
+        told = capsys.readouterr().err
+        assert all(f"legato: {note}\n" in told for note in notes)
+        # On a CPU the switch changes nothing, and nothing is said of it.
+        facts = [json.loads(record)["model"] for record in file.read_text(encoding="utf-8").splitlines()]
+        assert {each["computed_by"] for each in facts} == {"; ".join(notes)}
+
+
 def test_a_repeated_run_is_the_same_command_again() -> None:
     line = ["./model", "--packet-frames", "4,8", "--text", "One.", "--text", "Two.", "--processes", "3", "--seed", "5"]
-    context = latency.make_context("latency", line)
-    again = words(context, {"processes": 1, "run": 2, "records": Path("r.jsonl"), "json_file": None, "html": None})
-    other = latency.make_context("latency", again)
-    changed = {"processes": 1, "run": 2, "records": Path("r.jsonl")}
-    assert other.params == {**context.params, **changed}
+    for flags in ([], ["--no-graphs"]):
+        context = latency.make_context("latency", [*line, *flags])
+        again = words(context, {"processes": 1, "run": 2, "records": Path("r.jsonl"), "json_file": None, "html": None})
+        other = latency.make_context("latency", again)
+        changed = {"processes": 1, "run": 2, "records": Path("r.jsonl")}
+        assert other.params == {**context.params, **changed}
+        assert other.params["graphs"] == (not flags)
 
 
 def test_every_command_teaches_by_example() -> None:

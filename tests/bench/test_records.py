@@ -94,6 +94,18 @@ def test_a_wrong_line_is_refused_by_its_place(line: dict[str, object], told: str
         list(read_lines(file, KINDS))
 
 
+def test_a_line_that_is_older_than_a_field_is_read_and_says_nothing_of_it(tmp_path: Path) -> None:
+    def forget(line: dict[str, object]) -> None:
+        model = line["model"]
+        assert isinstance(model, dict)
+        model.pop("computed_by")
+
+    file = tmp_path / "records.jsonl"
+    write_lines(file, [changed(forget)])
+    assert list(read_lines(file, KINDS)) == [record()]
+    assert record().model.computed_by == ""
+
+
 def test_what_is_no_json_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
     file.write_text("{\n")

@@ -106,6 +106,12 @@ def test_facts_that_differ_are_all_told() -> None:
     assert facts["stage ends"] == "the device was waited for; host clock"
 
 
+def test_by_what_a_model_computed_is_told_where_it_was_recorded() -> None:
+    compiled = replace(record(), model=replace(MODEL, computed_by="layers compiled for this CPU"))
+    assert "computed by" not in dict(facts_of([record()]))
+    assert dict(facts_of([record(), compiled]))["computed by"] == "layers compiled for this CPU"
+
+
 # --- page and plots ---------------------------------------------------------------------------------------------------
 
 

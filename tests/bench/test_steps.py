@@ -123,6 +123,7 @@ def test_the_command_reports_every_part_beside_its_limits(
     assert all((step.limit_ms > 0) == (step.part != "draws") for step in steps)
     turns = [record.turn for record in got if isinstance(record, TurnRecord)]
     assert [turn.rows for turn in turns] == [2]
+    assert all("codec" in record.model.computed_by for record in got if isinstance(record, StepRecord | TurnRecord))
     for turn in turns:
         assert 0 < turn.products_ms < turn.turn_ms
         assert 0 < turn.share < 1

@@ -13,7 +13,10 @@ from legato.cli import doctor_checks, models
 from legato.cli.doctor_checks import Finding
 from legato.cli.main import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, main
 from legato.config.checkpoint import read_model_config
+from legato.engine.notes import computed_by, notes_of
+from legato.models.load import LoadedModel, load_model
 from legato.models.locate import OFFICIAL_MODELS
+from legato.models.native.library import Missing, library
 from legato.verify.compare import Comparison
 from legato.verify.lines import CheckLine, Kind, Where
 from legato.verify.run import GROUPS, Report
@@ -106,6 +109,9 @@ def test_verify_runs_on_a_checkpoint_and_writes_its_reports(
     assert found["passed"] is True
     assert found["facts"]["model"] == str(folder)
     assert (found["facts"]["depth"], found["facts"]["seed"]) == ("quick", "3")
+    assert all(f"legato: {note}\n" in told.err for note in notes_of(load_model(folder)))
+    assert f"computed by: {found['facts']['computed by']}\n" in told.out
+    assert found["facts"]["computed by"] == computed_by(load_model(folder))
     assert page.read_text().startswith("<!doctype html>")
 
 
@@ -134,10 +140,27 @@ def test_verify_fails_with_its_checks(
     assert main([*arguments, "--device", "cuda:99"]) == EXIT_REFUSED
 
 
+def test_verify_hands_on_whether_work_is_recorded(
+    tiny_checkpoint: TinyCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def checked(_model: LoadedModel, *, graphs: bool, **_how: object) -> Report:
+        asked.append(graphs)
+        return Report((), ())
+
+    monkeypatch.setattr("legato.verify.run.verify_model", checked)
+    monkeypatch.setattr("legato.cli.verify.set_threads", lambda _threads: 1)
+    for flags in ([], ["--no-graphs"]):
+        assert main(["verify", str(tiny_checkpoint("tiny-embedded")), *flags]) == EXIT_FAILED
+    assert asked == [True, False]
+
+
 def test_doctor_tells_what_is_there_and_what_a_model_needs(tiny_checkpoint: TinyCheckpoint, capsys: Capture) -> None:
     code = main(["doctor", "-m", str(tiny_checkpoint("tiny-base")), "--positions", "1000"])
     told = capsys.readouterr().out
-    for what in ("Python", "torch", "CUDA", "CPU", "threads", "memory", "audio files", "sound device", "one slot"):
+    whats = ("Python", "torch", "CUDA", "CPU", "compiled code", "threads", "memory", "audio files", "sound device")
+    for what in (*whats, "one slot"):
         assert f" {what} " in told
     assert "ffmpeg for aac alone" in told
     assert "1000 positions" in told
@@ -151,6 +174,22 @@ def test_doctor_fails_where_nothing_can_be_spoken(monkeypatch: pytest.MonkeyPatc
     assert "torch: pip install torch" in capsys.readouterr().out
     monkeypatch.setattr("legato.cli.doctor.machine_findings", lambda: [Finding("optional", "CUDA", "no device")])
     assert main(["doctor"]) == EXIT_OK
+
+
+def test_what_can_be_compiled_is_told_with_the_reason_where_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, codec = "legato.models.native.library.library", "legato.models.native.codec_library.codec_library"
+    monkeypatch.setattr(layers, object)
+    monkeypatch.setattr(codec, object)
+    both = "layers compiled for this CPU; codec compiled for this CPU"
+    assert doctor_checks.compiled_findings() == [Finding("ok", "compiled code", both)]
+    monkeypatch.setattr(codec, lambda: Missing("cc failed: out of something"))
+    (found,) = doctor_checks.compiled_findings()
+    one = "layers compiled for this CPU; codec by torch, slower than compiled: cc failed: out of something"
+    assert found == Finding("optional", "compiled code", one)
+    monkeypatch.setattr("shutil.which", lambda _name: None)
+    monkeypatch.setattr(layers, library.__wrapped__)
+    (found,) = doctor_checks.compiled_findings()
+    assert (found.state, "apt-get install gcc" in found.remedy) == ("optional", "no C compiler" in found.found)
 
 
 def test_a_missing_voice_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

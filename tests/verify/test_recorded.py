@@ -24,7 +24,7 @@ def device(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def lines() -> list[CheckLine]:
+def lines(*, graphs: bool = True) -> list[CheckLine]:
     model = toy_model()
     model = replace(
         model,
@@ -34,13 +34,24 @@ def lines() -> list[CheckLine]:
     )
     for module in (model.talker, model.code_predictor, model.decoder):
         on_device(module)
-    return list(check_recorded(toy_subject(model)))
+    return list(check_recorded(replace(toy_subject(model), graphs=graphs)))
 
 
 def test_on_a_cpu_there_is_nothing_to_check() -> None:
     (line,) = check_recorded(toy_subject())
     assert line.kind is Kind.NOT_APPLICABLE
+    assert "CUDA alone" in line.note
     assert not line.bad
+
+
+@pytest.mark.usefixtures("device")
+def test_without_graphs_there_is_nothing_to_check_either() -> None:
+    (line,) = lines(graphs=False)
+    assert line.kind is Kind.NOT_APPLICABLE
+    assert "--no-graphs" in line.note
+    for recorded in (True, False):
+        subject = replace(toy_subject(), graphs=recorded)
+        assert subject.engine_config(streams=1, deterministic=True).graphs == recorded
 
 
 @pytest.mark.usefixtures("device")

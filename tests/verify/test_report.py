@@ -12,6 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from legato.engine.notes import computed_by
 from legato.errors import InputError
 from legato.verify.compare import Comparison, FirstDifference, failure
 from legato.verify.lines import CheckLine, Kind, Verdict, Where
@@ -127,6 +128,7 @@ def test_a_whole_run_tells_its_progress_and_has_every_group() -> None:
     assert list(dict.fromkeys(each.group for each in report.lines)) == list(QUICK_GROUPS)
     assert told[-1] == Progress(QUICK_GROUPS[-1], 1, 2, len(report.lines))
     assert dict(report.facts)["depth"] == "test"
+    assert dict(report.facts)["computed by"] == computed_by(toy_model())
     assert report.passed
 
 
@@ -137,7 +139,7 @@ QUICK_GROUPS = ("worked convolution example", "cloned voice")
 def toy_front_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The toy has no tokenizer's files."""
     monkeypatch.setattr(
-        Subject, "of", staticmethod(lambda model, depth, _seed: toy_subject(model, depth=depth)), raising=True
+        Subject, "of", staticmethod(lambda model, depth, _seed, **_how: toy_subject(model, depth=depth)), raising=True
     )
 
 

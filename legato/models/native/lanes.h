@@ -59,7 +59,10 @@ INLINE Some lanes(int64_t left) { return left >= LANES ? 0xffff : (Some)((1u << 
 INLINE int all(Some some) { return some == 0xffff; }
 INLINE Floats splat(float x) { return (Floats)_mm512_set1_ps(x); }
 INLINE Floats blend(Some some, Floats a, Floats b) { return (Floats)_mm512_mask_mov_ps((__m512)b, some, (__m512)a); }
-INLINE Floats get(const float *from, Some some) { return (Floats)_mm512_maskz_loadu_ps(some, from); }
+INLINE Floats get(const float *from, Some some) { /* a load with a mask is opaque to compilers even where all lanes count */
+    if (__builtin_constant_p(some) && all(some)) return AT(Floats, from);
+    return (Floats)_mm512_maskz_loadu_ps(some, from);
+}
 INLINE Halves get_halves(const uint16_t *from, Some some) { return (Halves)_mm256_maskz_loadu_epi16(some, from); }
 INLINE Floats fused(Floats a, Floats b, Floats c) { return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
 INLINE Floats smaller(Floats a, Floats b) { return (Floats)_mm512_min_ps((__m512)a, (__m512)b); }
