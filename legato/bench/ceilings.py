@@ -20,6 +20,8 @@ MIB = 2**20
 SETS_MIB = (2, 8, 16, 32, 64, 128, 512)
 SIZES = (512, 1024, 2048)
 """Sides of the square matrices that are multiplied; the best counts."""
+HOPELESS = 4
+"""A way that is so many times slower than the best is not tried at a larger size, where it would take minutes."""
 SECONDS = 0.1
 """How long one kernel at one size is repeated; the fastest repetition counts."""
 
@@ -91,11 +93,13 @@ def _read_rate(size: int, device: torch.device, settle: Callable[[], None], seco
 
 def _matrix_rate(name: str, device: torch.device, settle: Callable[[], None], seconds: float) -> float:
     """Operations a second: the best of all ways and sizes. A format's numbers can always be multiplied as float32."""
-    rates = [0.0]
+    best, slow = 0.0, set[int]()
     for size in SIZES:
         ways = [way for make in dict.fromkeys((*_WAYS[name], _by_float32)) for way in make(size, device)]
-        rates += [2 * size**3 / fastest_s(way, settle, seconds) for way in ways]
-    return max(rates)
+        rates = {at: 2 * size**3 / fastest_s(way, settle, seconds) for at, way in enumerate(ways) if at not in slow}
+        best = max(best, *rates.values())
+        slow |= {at for at, rate in rates.items() if rate < best / HOPELESS}
+    return best
 
 
 Way = Callable[[], object]

@@ -6,12 +6,15 @@ No figure of speed is judged here.
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from legato.bench import ceilings
 from legato.bench.ceilings import MIB, Ceilings, MatrixRate, ReadRate, measure_ceilings
 from legato.bench.jsonl import read_lines
 from legato.bench.overhead import by_class
@@ -49,6 +52,23 @@ def test_ceilings_are_measured_for_every_set_and_format() -> None:
     assert [each.dtype for each in found.matrix] == ["float32", "bfloat16", "int8"]
     assert all(each.bytes_s > 0 for each in found.reads)
     assert all(each.flops_s > 0 for each in found.matrix)
+
+
+def test_a_hopelessly_slow_way_is_not_tried_at_larger_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def slow(size: int, device: torch.device) -> list[Callable[[], object]]:  # noqa: ARG001
+        def multiply() -> None:
+            tried.append(size)
+            time.sleep(0.05)
+
+        return [multiply]
+
+    monkeypatch.setitem(ceilings._WAYS, "int8", (slow,))
+    monkeypatch.setattr(ceilings, "SIZES", (64, 128))
+    found = measure_ceilings(torch.device("cpu"), lambda: None, sets_mib=(1,), seconds=0.0)
+    assert set(tried) == {64}
+    assert found.flops_s("int8") > 2 * 64**3 / 0.05
 
 
 def test_the_official_codec_needs_the_products_that_are_known(tmp_path: Path) -> None:
