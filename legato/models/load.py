@@ -31,7 +31,7 @@ from legato.models.durations import DurationNet
 from legato.models.invariance import BatchInvariant, batch_invariant
 from legato.models.layers.quantized import Kernels
 from legato.models.native.codec import compile_decoder
-from legato.models.native.layers import join_steps, take_halves
+from legato.models.native.layers import NativeLayers, join_steps, take_halves
 from legato.models.native.library import Library, Missing, library
 from legato.models.progress import Progress, ProgressCallback
 from legato.models.quantize import KEPT, choose, noted, rounded_names, run_stores, stores
@@ -153,7 +153,9 @@ def load_model(
     codec_note = compile_decoder(decoder, device) if compiled else ""
     for language in (talker, predictor):
         _make_fast(language, rounded, kernels, language_dtype, native, halves=halves)
-    notes = noted(choice, native), codec_note
+    # Maps that are stored in float32 and not rounded stay torch's, compiler or not.
+    taken = native if isinstance(native, Missing) or isinstance(talker.model.layers, NativeLayers) else Missing("")
+    notes = noted(choice, taken), codec_note
     return LoadedModel(folder, config, talker, predictor, decoder, encoder, speaker, durations, choice.mode, *notes)
 
 

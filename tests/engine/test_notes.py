@@ -5,8 +5,10 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from legato.engine import notes
 from legato.engine.notes import computed_by, notes_of
@@ -37,6 +39,19 @@ def test_every_loaded_model_has_a_sentence_on_layers_and_one_on_the_codec(tiny_c
         layers, codec = notes_of(load_model(tiny_checkpoint("tiny-embedded"), quant=quant))
         assert "layers" in layers or "quant" in layers
         assert codec.startswith("codec ")
+
+
+def test_weights_that_are_stored_in_float32_are_not_said_to_be_compiled(
+    tiny_checkpoint: TinyCheckpoint, tmp_path: Path
+) -> None:
+    folder = tmp_path / "float32"
+    copytree(tiny_checkpoint("tiny-custom-voice"), folder)
+    weights = folder / "model.safetensors"
+    save_file({name: tensor.float() for name, tensor in load_file(weights).items()}, weights)
+    wide, narrow = load_model(folder), load_model(tiny_checkpoint("tiny-custom-voice"))
+    assert notes_of(wide)[0].startswith("layers by torch")
+    assert not wide.batch_invariant.talker
+    assert notes_of(narrow)[0].startswith("layers compiled") == narrow.batch_invariant.talker
 
 
 def test_graphs_are_told_on_cuda_alone_and_where_there_is_an_engine() -> None:

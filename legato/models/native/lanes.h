@@ -30,7 +30,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-typedef float Floats __attribute__((vector_size(4 * LANES), may_alias));
+typedef float Floats __attribute__((vector_size(4 * LANES)));
 typedef int32_t Words __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Bits __attribute__((vector_size(4 * LANES)));
 typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
