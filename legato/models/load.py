@@ -153,10 +153,13 @@ def load_model(
     codec_note = compile_decoder(decoder, device) if compiled else ""
     for language in (talker, predictor):
         _make_fast(language, rounded, kernels, language_dtype, native, halves=halves)
-    # Maps that are stored in float32 and not rounded stay torch's, compiler or not.
-    taken = native if isinstance(native, Missing) or isinstance(talker.model.layers, NativeLayers) else Missing("")
-    notes = noted(choice, taken), codec_note
+    notes = noted(choice, _in_use(talker, native)), codec_note
     return LoadedModel(folder, config, talker, predictor, decoder, encoder, speaker, durations, choice.mode, *notes)
+
+
+def _in_use(talker: Talker, native: Library | Missing) -> Library | Missing:
+    """The library if the layers are computed by it: maps that are stored in float32 and not rounded stay torch's."""
+    return native if isinstance(native, Missing) or isinstance(talker.model.layers, NativeLayers) else Missing("")
 
 
 def _make_fast(
