@@ -89,8 +89,8 @@ def deterministic_option(function: _Decorated) -> _Decorated:
     return click.option(
         "--deterministic",
         is_flag=True,
-        help="One row in each call of a model: the same request and seed are the same to the bit in any company (CPU, "
-        "float32). Costs the gain of batching.",
+        help="The same request and seed are the same to the bit in any company (CPU, float32). Costs the gain of "
+        "batching where models are not compiled for this CPU.",
     )(function)
 
 

@@ -22,8 +22,9 @@ class EngineConfig:
     `queue`: streams that may wait for a slot; one more is refused.
     `voice_cache_bytes`: cloned voices kept for reuse.
     `prefix_cache_bytes`: talker positions kept for the next request with the same voice or instruction; 0 keeps none.
-    `deterministic`: every call computes one row, so that on a CPU in float32 the same request and seed give the same
-    codes and samples to the bit, alone and in any company. It costs the gain of batching.
+    `deterministic`: on a CPU in float32 the same request and seed give the same codes and samples to the bit, alone and
+    in any company. Calls have one row, but of parts that change no bit of it in any batch (what is compiled for this
+    CPU), so it costs the gain of batching elsewhere alone.
     `graphs`: on CUDA the work of a step is recorded before the engine is ready, and then launched by one call. On a CPU
     there is nothing to record.
     """
@@ -42,7 +43,7 @@ class EngineConfig:
 
     @property
     def rows_per_call(self) -> int:
-        """Rows that one call of a model computes together."""
+        """Rows that one call of a model computes together, where a batch may change how a row is rounded."""
         return 1 if self.deterministic else self.kv_slots
 
     @property
