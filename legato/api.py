@@ -279,9 +279,9 @@ def load(
     bfloat16 talker and float32 codec on CUDA). `slots`: streams that speak at once. `positions`: prompt and frames
     that one sequence may take. `queue`: streams that may wait for a slot; one more is refused. `quant`: "none", "int8",
     "int4" or "auto" rounds the weights of talker and code predictor (`model.quant_note` says what was taken and why).
-    `deterministic`: the same request and seed give the same samples to the bit in any company, on a CPU in float32; where
-    torch computes, it costs the gain of batching. `graphs`: on CUDA the work of a step is recorded here, which takes
-    seconds, and launched as a whole. Raises `CheckpointError` naming what is missing or wrong.
+    `deterministic`: the same request and seed give the same samples to the bit in any company, on a CPU in float32;
+    where torch computes, it costs the gain of batching. `graphs`: on CUDA the work of a step is recorded here, which
+    takes seconds, and launched as a whole. Raises `CheckpointError` naming what is missing or wrong.
     """
     for name, value in (("dtype", dtype), ("codec_dtype", codec_dtype)):
         if value not in DTYPES:

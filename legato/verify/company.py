@@ -1,7 +1,8 @@
 """The same request alone and in company, in both modes of the engine: late joiners, a neighbour that is cancelled.
 
-In deterministic mode codes and samples are the same to the bit: calls have one row, or parts that are batch-invariant all
-of them. In default mode sums may be taken in another order. Owns one rig at a time; the broken parts of the controls live here, too.
+In deterministic mode codes and samples are the same to the bit: a call has one row, or all rows of a part that is
+batch-invariant. In default mode sums may be taken in another order. Owns one rig at a time; the broken parts of the
+controls live here, too.
 """
 
 from __future__ import annotations
