@@ -16,6 +16,11 @@ from legato.models.layers.quantized import to_int8
 from legato.models.native.layers import NativeLinear
 from legato.models.native.library import Library, Missing, library
 
+Way = Callable[[], object]
+"""One product of two square matrices."""
+Ways = Callable[[int, torch.device], list[Way]]
+"""All ways to make it at a size, in the same order at every size."""
+
 MIB = 2**20
 SETS_MIB = (2, 8, 16, 32, 64, 128, 512)
 SIZES = (512, 1024, 2048)
@@ -65,8 +70,11 @@ def measure_ceilings(
     """Measure `device`. `settle` waits for it."""
     with torch.inference_mode():
         reads = tuple(ReadRate(each, _read_rate(each * MIB, device, settle, seconds)) for each in sets_mib)
-        matrix = tuple(MatrixRate(name, _matrix_rate(name, device, settle, seconds)) for name in _WAYS)
-    return Ceilings(reads, matrix)
+        matrix = [MatrixRate("float32", _matrix_rate(_WAYS["float32"], device, settle, seconds, 0.0))]
+        least = matrix[0].flops_s  # what every format's numbers can be multiplied as
+        for name in ("bfloat16", "int8"):
+            matrix.append(MatrixRate(name, _matrix_rate(_WAYS[name], device, settle, seconds, least)))
+    return Ceilings(reads, tuple(matrix))
 
 
 def fastest_s(compute: Callable[[], object], settle: Callable[[], None], seconds: float) -> float:
@@ -91,32 +99,23 @@ def _read_rate(size: int, device: torch.device, settle: Callable[[], None], seco
     return size / min(fastest_s(each, settle, seconds) for each in kernels)
 
 
-def _matrix_rate(name: str, device: torch.device, settle: Callable[[], None], seconds: float) -> float:
-    """Operations a second: the best of all ways and sizes. A format's numbers can always be multiplied as float32."""
-    best, slow = 0.0, set[int]()
+def _matrix_rate(ways: Ways, device: torch.device, settle: Callable[[], None], seconds: float, least: float) -> float:
+    """Operations a second: the best of all ways and sizes, and of `least`."""
+    best, slow = least, set[int]()
     for size in SIZES:
-        ways = [way for make in dict.fromkeys((*_WAYS[name], _by_float32)) for way in make(size, device)]
-        rates = {at: 2 * size**3 / fastest_s(way, settle, seconds) for at, way in enumerate(ways) if at not in slow}
-        best = max(best, *rates.values())
+        tried = {at: way for at, way in enumerate(ways(size, device)) if at not in slow}
+        rates = {at: 2 * size**3 / fastest_s(way, settle, seconds) for at, way in tried.items()}
+        best = max(best, *rates.values()) if rates else best
         slow |= {at for at, rate in rates.items() if rate < best / HOPELESS}
     return best
 
 
-Way = Callable[[], object]
-"""One product of two square matrices."""
+def _by_matmul(dtype: torch.dtype) -> Ways:
+    def ways(size: int, device: torch.device) -> list[Way]:
+        a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+        return [lambda: torch.matmul(a, b)]
 
-
-def _by_float32(size: int, device: torch.device) -> list[Way]:
-    return _matmul(torch.float32, size, device)
-
-
-def _by_bfloat16(size: int, device: torch.device) -> list[Way]:
-    return _matmul(torch.bfloat16, size, device)
-
-
-def _matmul(dtype: torch.dtype, size: int, device: torch.device) -> list[Way]:
-    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-    return [lambda: torch.matmul(a, b)]
+    return ways
 
 
 def _by_int8(size: int, device: torch.device) -> list[Way]:
@@ -129,8 +128,8 @@ def _by_int8(size: int, device: torch.device) -> list[Way]:
     return ways
 
 
-_WAYS: dict[str, tuple[Callable[[int, torch.device], list[Way]], ...]] = {
-    "float32": (_by_float32,),
-    "bfloat16": (_by_bfloat16,),
-    "int8": (_by_int8,),
+_WAYS: dict[str, Ways] = {
+    "float32": _by_matmul(torch.float32),
+    "bfloat16": _by_matmul(torch.bfloat16),
+    "int8": _by_int8,
 }

@@ -33,7 +33,7 @@ from legato.models.layers.quantized import (
     to_int4,
     to_int8,
 )
-from legato.models.native.layers import HalfLinear, NativeFours, NativeLayers, NativeLinear, join_steps
+from legato.models.native.layers import HalfLinear, NativeFours, NativeLayers, NativeLinear, compiled_map, join_steps
 from legato.models.native.library import Library, Missing
 
 KEPT = ("codec_head",)
@@ -124,12 +124,9 @@ def run_stores(module: nn.Module, kernels: Kernels, dtype: torch.dtype, native: 
     """Replace every store below `module` by what runs on this machine."""
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, Int8Store) and isinstance(native, Library):
-                setattr(parent, name, NativeLinear(child, native))
-            elif isinstance(child, Int4Store) and isinstance(native, Library):
-                setattr(parent, name, NativeFours(child, native))
-            elif isinstance(child, Int8Store | Int4Store):
-                setattr(parent, name, ready(child, kernels, dtype))
+            if isinstance(child, Int8Store | Int4Store):
+                running = compiled_map(child, native) if isinstance(native, Library) else ready(child, kernels, dtype)
+                setattr(parent, name, running)
     if isinstance(native, Library):
         join_steps(module, native)
 

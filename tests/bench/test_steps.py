@@ -64,7 +64,7 @@ def test_a_hopelessly_slow_way_is_not_tried_at_larger_sizes(monkeypatch: pytest.
 
         return [multiply]
 
-    monkeypatch.setitem(ceilings._WAYS, "int8", (slow,))
+    monkeypatch.setitem(ceilings._WAYS, "int8", slow)
     monkeypatch.setattr(ceilings, "SIZES", (64, 128))
     found = measure_ceilings(torch.device("cpu"), lambda: None, sets_mib=(1,), seconds=0.0)
     assert set(tried) == {64}

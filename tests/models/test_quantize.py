@@ -23,6 +23,7 @@ from legato.models.quantized_checkpoint import write_quantized
 from legato.models.sampling import Drawn, SamplingRows
 from legato.models.talker.state import KVRows, TalkerCache, poison
 from tests.conftest import TinyCheckpoint
+from tests.models.native.older import NARROWEST
 
 VNNI = Kernels(int8=True, vnni=True, int4=True)
 AVX2 = Kernels(int8=True, vnni=False, int4=True)
@@ -45,7 +46,7 @@ def form(request: pytest.FixtureRequest) -> str:
 
 def compiled_library(form: str) -> Library | Missing:
     """This CPU's, or that of the oldest one, whose vectors are narrow."""
-    return library("x86-64") if "narrow" in form else library()
+    return library(NARROWEST) if "narrow" in form else library()
 
 
 def rounded(form: str, folder: Path) -> LoadedModel:

@@ -113,7 +113,7 @@ def frame_compiled(
     sizes = (2 * B * d, 2 * B * d, B * described.width, B * described.codes, B * described.given, B)
     parts = [torch.empty(size) for size in sizes]
     maps = (*predictor.lm_head, predictor.small_to_mtp_projection)
-    longest = max(each.prepared_bytes() for each in maps if isinstance(each, NativeMap))
+    longest = max(each.prepared_bytes for each in maps if isinstance(each, NativeMap))
     ready = torch.empty(B * longest, dtype=torch.uint8)
     work = Work(
         *(ctypes.addressof(cache), ctypes.addressof(room), score_row),

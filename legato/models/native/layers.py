@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Container, Iterator
 from ctypes import byref, c_void_p
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +41,7 @@ class NativeMap(nn.Module):
         super().__init__()
         self.in_features, self.out_features, self.library = inputs, outputs, library
 
+    @cached_property
     def prepared_bytes(self) -> int:
         """What a row of the input takes when it is ready to be multiplied."""
         return self.library.prepared(byref(self.described))
@@ -48,7 +50,7 @@ class NativeMap(nn.Module):
         """`x` [..., K] -> [..., N] in the dtype of `x`."""
         rows = x.detach().float().reshape(-1, self.in_features).contiguous()
         y = torch.empty(rows.shape[0], self.out_features)
-        ready = torch.empty(rows.shape[0] * self.prepared_bytes(), dtype=torch.uint8)
+        ready = torch.empty(rows.shape[0] * self.prepared_bytes, dtype=torch.uint8)
         scales = torch.empty(rows.shape[0])
         addresses = [c_void_p(each.data_ptr()) for each in (rows, y, ready, scales)]
         threads = ctypes.c_int64(torch.get_num_threads())
@@ -77,6 +79,11 @@ class NativeFours(NativeMap):
         self.values, self.affine, self.bias = store.values, store.affine, None
         addresses = (self.values.data_ptr(), self.affine.data_ptr(), None)
         self.described = Map(*addresses, self.out_features, self.in_features, FOURS)
+
+
+def compiled_map(store: Int8Store | Int4Store, library: Library) -> NativeMap:
+    """Rounded weights as what multiplies them in C."""
+    return NativeLinear(store, library) if isinstance(store, Int8Store) else NativeFours(store, library)
 
 
 class HalfLinear(NativeMap):

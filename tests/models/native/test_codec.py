@@ -24,10 +24,9 @@ from legato.models.native.library import HERE, Missing
 from legato.models.native.packed import PackedConv1d, PackedConvTranspose1d, PackedSnake
 from legato.models.native.panels import packed, unpacked
 from tests.models.codec.tiny_codec import DECODER, EMBEDDED, tiny_decoder
+from tests.models.native.older import OLDER
 
 BOTH = [torch.float32, torch.bfloat16]
-OLDER = ["x86-64", "x86-64-v3"]
-"""With vectors of 4 and of 8 numbers; they run on every x86 with AVX2."""
 pytestmark = pytest.mark.skipif(isinstance(codec_library(), Missing), reason="nothing compiled here")
 
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from legato.models.layers.quantized import GROUP, Int8Store, to_int4, to_int8
-from legato.models.native.layers import HalfLinear, NativeFours, NativeLinear, NativeMap
+from legato.models.layers.quantized import GROUP, to_int4, to_int8
+from legato.models.native.layers import HalfLinear, NativeLinear, NativeMap, compiled_map
 from legato.models.native.library import HERE, Library, Missing, library
+from tests.models.native.older import OLDER
 
-CPUS = [HERE, "x86-64", "x86-64-v3"]
-"""This one, and older ones: vectors of 4 and of 8 numbers."""
+CPUS = [HERE, *OLDER]
 pytestmark = pytest.mark.skipif(isinstance(library(), Missing), reason="nothing compiled here")
 
 
@@ -39,8 +39,7 @@ def linear(kind: str, weight: Tensor, cpu: str) -> tuple[NativeMap, Tensor]:
     if kind == "halves":
         return halves(weight, cpu), weight.bfloat16().double()
     store = to_int8(weight, None) if kind == "bytes" else to_int4(weight)
-    made = NativeLinear(store, found(cpu)) if isinstance(store, Int8Store) else NativeFours(store, found(cpu))
-    return made, store.dense().double()
+    return compiled_map(store, found(cpu)), store.dense().double()
 
 
 @pytest.mark.parametrize("cpu", CPUS)
