@@ -83,11 +83,13 @@ def compiled_findings() -> list[Finding]:
     if importlib.util.find_spec("torch") is None:
         return []
     from legato.models.native.codec_library import codec_library
-    from legato.models.native.library import Missing, library
+    from legato.models.native.library import Missing, compiled_words, library
 
     wanted = {"layers": library(), "codec": codec_library()}
     reasons = {part: made.reason for part, made in wanted.items() if isinstance(made, Missing)}
-    told = [f"{part} compiled for this CPU" for part in wanted if part not in reasons]
+    told = [
+        f"{part} {compiled_words(tiles=made.tiles)}" for part, made in wanted.items() if not isinstance(made, Missing)
+    ]
     told += [f"{part} by torch, slower than compiled: {reason}" for part, reason in reasons.items()]
     compiler = any("no C compiler" in reason for reason in reasons.values())
     remedy = "install a C compiler as `cc` (Debian, Ubuntu: apt-get install gcc libc6-dev)" if compiler else ""

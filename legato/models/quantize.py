@@ -34,7 +34,7 @@ from legato.models.layers.quantized import (
     to_int8,
 )
 from legato.models.native.layers import HalfLinear, NativeFours, NativeLayers, NativeLinear, compiled_map, join_steps
-from legato.models.native.library import Library, Missing
+from legato.models.native.library import Library, Missing, compiled_words
 
 KEPT = ("codec_head",)
 """Maps that are never rounded: the first code decides what is said, and its head is read once a frame."""
@@ -80,7 +80,8 @@ def choose(asked: str, stored: str, device: str, kernels: Kernels, *, compiled: 
 def noted(choice: Choice, native: Library | Missing) -> str:
     """The note, and by what the products are computed."""
     if isinstance(native, Library):
-        return "; ".join(filter(None, (choice.note, "layers compiled for this CPU")))
+        layers = f"layers {compiled_words(tiles=native.tiles and choice.mode == INT8)}"
+        return "; ".join(filter(None, (choice.note, layers)))
     if choice.mode == NONE or not native.reason:
         return choice.note
     return f"{choice.note}; torch's products, slower at one row than compiled ones: {native.reason}"

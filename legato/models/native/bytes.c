@@ -4,6 +4,7 @@
    Weights are read in the order in which they lie. */
 
 #include "maps.h"
+#include "tiles.h"
 
 /* --- sums of products of bytes, as this CPU makes them ------------------------------------------------------------- */
 
@@ -112,7 +113,7 @@ INLINE void one(const Map *map, int64_t n, int rows, int parts, const Input *q, 
     for (int64_t i = 0; i < whole; i += parts * CHUNK)
         for (int p = 0; p < parts; p++) {
             Weights weights = weights_at(w + i + p * CHUNK);
-            if (rows == 4) __builtin_prefetch(w + i + p * CHUNK + AHEAD, 0, 2);
+            __builtin_prefetch(w + i + p * CHUNK + AHEAD, 0, 2);
             for (int r = 0; r < rows; r++)
                 sums[r][p] = add_products(sums[r][p], AT(Words, q + r * stride + i + p * CHUNK), weights);
         }
@@ -150,9 +151,10 @@ static void two(const Map *map, int64_t n, const Input *q, const float *scales, 
 
 void multiply_bytes(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row) {
     const Input *q = (const Input *)ready;
-    int64_t stride = padded(map->k);
+    int64_t stride = padded(map->k), by_tiles = map->tiles && rows > 1 && map->k % TILE_BYTES == 0;
+    int64_t made = by_tiles ? bytes_by_tiles(map, rows, ready, scales, y, y_row) : 0;
 #pragma omp for schedule(static) nowait
-    for (int64_t n = 0; n < map->n; n += 2) {
+    for (int64_t n = made; n < map->n; n += 2) {
         int outputs = n + 1 < map->n ? 2 : 1;
         int64_t r = 0;
         for (; outputs == 2 && r + TALL <= rows; r += TALL)

@@ -2,40 +2,12 @@
 
    Owns nothing: weights, histories and results are the caller's. Knows no stream. An output is one sum in one order, by
    the layer's sizes alone: whatever else is in the window or in the batch, and however many threads, it has the same
-   bits. codec_library.py mirrors the structs.
+   bits. */
 
-   Numbers are float32 or, where `half`, bfloat16; sums are float32. A *step* is 4 bytes of input: one float32 or two
-   bfloat16. */
-
-#include "lanes.h"
-
-typedef struct {
-    const void *weight; /* panels of PANEL outputs, the last of LANES if it has no more, [taps * steps][outputs][one step];
-                           of a single output as it is: [taps * width] */
-    const float *bias;  /* [n] or 0 */
-    int64_t taps, width, dilation, n, half;
-} Kernel;
-
-/* What is done to the input first. `first` and `second` [width]: of SNAKE factor and gain, of NORM the weight. */
-enum { AS_IT_IS, SNAKE, NORM, GELU, GATED };
-
-typedef struct {
-    const void *x;             /* [batch, positions, width]; GATED: gates and what they let through, 2 width */
-    const void *past;          /* [batch, keep, width]: what joins the window to the one before */
-    void *joined;              /* scratch: both, positions `pitch` bytes apart; 0: x is read where it lies */
-    void *kept;                /* [batch, keep, width]: the next `past` */
-    const int64_t *lengths;    /* valid positions of each row; 0: all */
-    const float *first, *second;
-    const float *turn, *gain;  /* [n], SnakeBeta of the outputs; or 0 */
-    const float *scale;        /* [n], a factor of each output; or 0 */
-    const void *plus;          /* as y, is added to it; or 0 */
-    void *y;                   /* [batch, positions, n] */
-    int64_t batch, positions, keep, pitch, before, threads;
-    float eps;
-} Call;
+#include "codec.h"
 
 /* As many sums as registers hold: ROWS rows of two vectors of outputs. */
-enum { PANEL = 2 * LANES, ROWS = REGISTERS == 32 ? 12 : 6, BLOCK = 256, ROWS_AT_ONCE = 144, AHEAD = 2048 };
+enum { ROWS = REGISTERS == 32 ? 12 : 6, BLOCK = 256, ROWS_AT_ONCE = 144 };
 
 /* x + gain sin(t)^2, t = turn x: t less a multiple of pi in three parts, then an odd polynomial on [-pi/2, pi/2]. Of NaN it is NaN. */
 INLINE Floats snake(Floats x, Floats turn, Floats gain) {
@@ -144,33 +116,41 @@ static void finish(const Kernel *k, const Call *call, int64_t row, int64_t m, in
         }
 }
 
+/* Rows `row` on of all rows, at most ROWS, times one panel: `sums` [m][PANEL]. */
+static void by_lanes(const Kernel *k, const Call *call, const char *w, int64_t cols, const char *seen, int64_t pitch,
+                     int64_t row, int64_t m, float *sums) {
+    const char *rows[ROWS];
+    int64_t b = row / call->positions, i = row % call->positions, jump = k->dilation * pitch;
+    for (int64_t r = 0; r < m; r++, i++) {
+        if (i == call->positions) i = 0, b++;
+        rows[r] = seen + (b * (call->keep + call->positions) + i) * pitch;
+    }
+    if (k->n > 1) any_tile(w, rows, m, cols, k->half, k->taps, k->width * size_of(k->half) / 4, jump, sums);
+    else
+        for (int64_t r = 0; r < m; r++) sums[r * PANEL] = single(w, rows[r], k->half, k->taps, k->width, jump);
+}
+
 /* Called by all threads of a team. */
 static void product(const Kernel *k, const Call *call, const char *seen, int64_t pitch) {
-    int64_t steps = k->width * size_of(k->half) / 4, panels = (k->n + PANEL - 1) / PANEL;
-    int64_t rows = call->batch * call->positions, jump = k->dilation * pitch;
+    int64_t panels = (k->n + PANEL - 1) / PANEL, panel_bytes = k->taps * k->width * size_of(k->half) * PANEL;
+    int64_t rows = call->batch * call->positions, tall = k->tile_steps ? TALL : ROWS;
     int64_t blocks = (rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
-    int64_t at_once = blocks ? ((rows + blocks - 1) / blocks + ROWS - 1) / ROWS * ROWS : 0;
+    int64_t at_once = blocks ? ((rows + blocks - 1) / blocks + tall - 1) / tall * tall : 0;
+    Shape shape = {0};
 #pragma omp for schedule(static)
     for (int64_t item = 0; item < blocks * panels; item++) {
         int64_t panel = item % panels, from = item / panels * at_once, end = least(from + at_once, rows);
         int64_t cols = k->n - panel * PANEL > LANES ? 2 : 1;
-        const char *w = (const char *)k->weight + panel * k->taps * steps * 4 * PANEL;
-        for (int64_t row = from; row < end; row += ROWS) {
-            const char *seen_by[ROWS];
-            float sums[ROWS * PANEL];
-            int64_t m = least(ROWS, end - row);
-            int64_t b = row / call->positions, i = row % call->positions;
-            for (int64_t r = 0; r < m; r++, i++) {
-                if (i == call->positions) i = 0, b++;
-                seen_by[r] = seen + (b * (call->keep + call->positions) + i) * pitch;
-            }
-            if (k->n > 1) any_tile(w, seen_by, m, cols, k->half, k->taps, steps, jump, sums);
-            else
-                for (int64_t r = 0; r < m; r++)
-                    sums[r * PANEL] = single(w, seen_by[r], k->half, k->taps, k->width, jump);
+        const char *w = (const char *)k->weight + panel * panel_bytes;
+        float sums[TALL * PANEL];
+        for (int64_t row = from, m; row < end; row += m) {
+            m = least(tall, end - row);
+            if (k->tile_steps) m = by_tiles(k, call, w, cols, seen, pitch, row, m, &shape, sums);
+            else by_lanes(k, call, w, cols, seen, pitch, row, m, sums);
             finish(k, call, row, m, panel * PANEL, sums);
         }
     }
+    let_tiles_go(&shape);
 }
 
 /* --- what stands before them ------------------------------------------------------------------------------------- */
@@ -292,3 +272,6 @@ void legato_depthwise(const Call *call, const float *weight, const float *bias, 
 
 /* Outputs of a panel, as packed weights must lie. */
 int64_t legato_panel(void) { return PANEL; }
+
+/* Whether this process may use matrix tiles. */
+int64_t legato_tiles(void) { return ask_for_tiles(); }

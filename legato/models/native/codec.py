@@ -28,7 +28,7 @@ from legato.models.layers.mlp import SwiGLU
 from legato.models.layers.norm import RMSNorm
 from legato.models.layers.rope import Rotation, inverse_frequencies
 from legato.models.native.codec_library import GATED, GELU, NORM, Attention, CodecLibrary, codec_library
-from legato.models.native.library import Missing
+from legato.models.native.library import Missing, compiled_words
 from legato.models.native.packed import PackedConv1d, PackedConvTranspose1d, PackedDepthwise, PackedSnake
 from legato.models.native.panels import Before, Packed, PackedLinear, Panels, fill, parameter
 
@@ -41,7 +41,11 @@ def compile_decoder(decoder: CodecDecoder, device: str) -> str:
     if isinstance(found, Missing):
         return f"codec by torch, slower than compiled: {found.reason}"
     pack_decoder(decoder, found)
-    return "codec compiled for this CPU"
+    return f"codec {compiled_words(tiles=_uses_tiles(decoder))}"
+
+
+def _uses_tiles(decoder: CodecDecoder) -> bool:
+    return any(part.described.tile_steps for part in decoder.modules() if isinstance(part, Panels))
 
 
 def pack_decoder(module: nn.Module, library: CodecLibrary) -> None:

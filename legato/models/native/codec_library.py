@@ -10,8 +10,8 @@ from pathlib import Path
 
 from legato.models.native.library import HERE, Missing, compiled
 
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("codec.c", "attention.c"))
-HEADERS = (Path(__file__).with_name("lanes.h"),)
+SOURCES = tuple(Path(__file__).with_name(name) for name in ("codec.c", "codec_tiles.c", "attention.c"))
+HEADERS = tuple(Path(__file__).with_name(name) for name in ("codec.h", "tiles.h", "lanes.h"))
 
 AS_IT_IS, SNAKE, NORM, GELU, GATED = range(5)
 """What a product does to its input first."""
@@ -22,7 +22,7 @@ class Kernel(Structure):
 
     _fields_ = (
         *((name, c_void_p) for name in ("weight", "bias")),
-        *((name, c_int64) for name in ("taps", "width", "dilation", "n", "half")),
+        *((name, c_int64) for name in ("taps", "width", "dilation", "n", "half", "tile_steps")),
     )
 
 
@@ -57,6 +57,8 @@ class CodecLibrary:
     rotation: Callable[..., object]
     panel: int
     """Outputs that are packed together."""
+    tiles: bool
+    """Whether products of bfloat16 go through matrix tiles."""
 
 
 @lru_cache
@@ -69,4 +71,5 @@ def codec_library(cpu: str = HERE) -> CodecLibrary | Missing:
     for function, pointers, numbers in zip(functions, (2, 6, 1, 4), (0, 3, 0, 2), strict=True):
         function.restype = None
         function.argtypes = [c_void_p] * pointers + [c_int64] * numbers
-    return CodecLibrary(*functions, loaded.legato_panel())
+    loaded.legato_tiles.restype = c_int64
+    return CodecLibrary(*functions, loaded.legato_panel(), bool(loaded.legato_tiles()))

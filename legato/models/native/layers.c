@@ -5,6 +5,7 @@
    company. */
 
 #include "layers.h"
+#include "tiles.h"
 
 static void turn(float *x, const float *cos, const float *sin, int64_t d) {
     for (int64_t i = 0; i < d / 2; i++) {
@@ -18,12 +19,20 @@ static void keep(const Cache *cache, void *pool, int64_t at, const float *x, int
     for (int64_t i = 0; i < d; i += LANES) store(pool, at + i, lanes(d - i), cache->half, get(x + i, lanes(d - i)));
 }
 
+/* The position that is needed NEXT positions from now. */
+enum { NEXT = 16 };
+INLINE void fetch(const void *pool, int64_t at, int64_t d, int half) {
+    for (int64_t i = 0; i < d; i += LINE / size_of(half))
+        __builtin_prefetch((const char *)pool + (at + i) * size_of(half), 0, 3);
+}
+
 /* What one query has for LANES positions or fewer, before the softmax. */
 INLINE Floats score(const Cache *cache, int64_t start, int64_t positions, int64_t d, int half, const float *q) {
     Floats sums[LANES];
     for (int64_t p = 0; p < LANES; p++) {
         sums[p] = (Floats){0};
         if (p >= positions) continue;
+        fetch(cache->keys, start + (p + NEXT) * cache->position, d, half);
         for (int64_t i = 0; i < d; i += LANES) {
             Some m = lanes(d - i);
             sums[p] = fused(get(q + i, m), load(cache->keys, start + p * cache->position + i, m, half), sums[p]);
@@ -38,13 +47,15 @@ INLINE void mix(const Cache *cache, int64_t start, int64_t positions, int querie
     Floats sums[2][4];
     for (int g = 0; g < queries; g++)
         for (int c = 0; c < parts; c++) sums[g][c] = (Floats){0};
-    for (int64_t p = 0; p < positions; p++)
+    for (int64_t p = 0; p < positions; p++) {
+        if (from == 0) fetch(cache->values, start + (p + NEXT) * cache->position, d, half);
         for (int c = 0; c < parts; c++) {
             int64_t i = from + c * LANES;
             Some m = lanes(parts == 1 ? d - i : LANES);
             Floats value = load(cache->values, start + p * cache->position + i, m, half);
             for (int g = 0; g < queries; g++) sums[g][c] = fused(splat(weights[g * positions + p]), value, sums[g][c]);
         }
+    }
     for (int g = 0; g < queries; g++)
         for (int c = 0; c < parts; c++) {
             int64_t i = from + c * LANES;
@@ -198,3 +209,6 @@ void legato_map(const Map *map, int64_t rows, int64_t threads, const float *x, f
 }
 
 int64_t legato_prepared(const Map *map) { return prepared_row(map); }
+
+/* Whether this process may use matrix tiles. */
+int64_t legato_tiles(void) { return ask_for_tiles(); }

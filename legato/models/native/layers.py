@@ -68,7 +68,7 @@ class NativeLinear(NativeMap):
         self.sums: Tensor
         self.register_buffer("sums", _sums(store.values), persistent=False)
         addresses = (self.values.data_ptr(), self.scales.data_ptr(), self.sums.data_ptr())
-        self.described = Map(*addresses, self.out_features, self.in_features, BYTES)
+        self.described = Map(*addresses, self.out_features, self.in_features, BYTES, int(library.tiles))
 
 
 class NativeFours(NativeMap):

@@ -23,8 +23,11 @@ import torch
 
 from legato.config.native import SWITCH, native_allowed, native_folder
 
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("layers.c", "frame.c", "bytes.c", "fours.c", "halves.c"))
-HEADERS = tuple(Path(__file__).with_name(name) for name in ("layers.h", "maps.h", "lanes.h"))
+SOURCES = tuple(
+    Path(__file__).with_name(name)
+    for name in ("layers.c", "frame.c", "bytes.c", "bytes_tiles.c", "fours.c", "halves.c")
+)
+HEADERS = tuple(Path(__file__).with_name(name) for name in ("layers.h", "maps.h", "tiles.h", "lanes.h"))
 FLAGS = ("-O3", "-fopenmp", "-fPIC", "-std=gnu11")
 HERE = "native"
 """This CPU, for the compiler; an older one has narrower vectors."""
@@ -40,7 +43,7 @@ class Map(Structure):
 
     _fields_ = (
         *((name, c_void_p) for name in ("values", "scales", "sums")),
-        *((name, c_int64) for name in ("n", "k", "kind")),
+        *((name, c_int64) for name in ("n", "k", "kind", "tiles")),
     )
 
 
@@ -92,6 +95,8 @@ class Library:
     prepared: Callable[..., int]
     frame: Callable[..., int]
     draw: Callable[..., int]
+    tiles: bool
+    """Whether products of 8-bit weights with several rows go through matrix tiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +106,11 @@ class Missing:
     reason: str
 
 
+def compiled_words(*, tiles: bool) -> str:
+    """By what a part computes, as people are told."""
+    return f"compiled for this CPU{', with its matrix tiles' * tiles}"
+
+
 @lru_cache
 def library(cpu: str = HERE) -> Library | Missing:
     """The library of this process, compiled first where it is not in the cache."""
@@ -108,9 +118,10 @@ def library(cpu: str = HERE) -> Library | Missing:
     if isinstance(loaded, Missing):
         return loaded
     loaded.legato_layers.restype = loaded.legato_map.restype = None
-    loaded.legato_prepared.restype = c_int64
+    loaded.legato_prepared.restype = loaded.legato_tiles.restype = c_int64
     return Library(
-        *(loaded.legato_layers, loaded.legato_map, loaded.legato_prepared, loaded.legato_frame, loaded.legato_draw)
+        *(loaded.legato_layers, loaded.legato_map, loaded.legato_prepared, loaded.legato_frame, loaded.legato_draw),
+        bool(loaded.legato_tiles()),
     )
 
 

@@ -6,7 +6,7 @@
 #pragma once
 #include "lanes.h"
 
-enum { LINE = 64, AHEAD = 16384 }; /* weights are fetched so many bytes ahead where there is other work than reading */
+enum { LINE = 64, AHEAD = 8192 }; /* weights are fetched so many bytes ahead */
 enum { BYTES, HALVES, FOURS };     /* kinds of maps */
 enum { GROUP = 32 };               /* inputs that share a step and a middle in FOURS */
 
@@ -15,6 +15,7 @@ typedef struct {
     const void *scales;  /* BYTES: float32 [n]; FOURS: bfloat16 [n, k / GROUP, 2], step and middle: (q - 8) step + middle */
     const int32_t *sums; /* [n], of the values of an output of BYTES */
     int64_t n, k, kind;
+    int64_t tiles; /* whether products of BYTES may use matrix tiles */
 } Map;
 
 static inline int64_t padded(int64_t k) { return (k + LINE - 1) / LINE * LINE; }
@@ -34,6 +35,9 @@ void spread_row(const float *x, int64_t k, uint8_t *ready);
 void multiply_bytes(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row);
 void multiply_fours(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row);
 void multiply_halves(const Map *map, int64_t rows, const uint8_t *ready, float *y, int64_t y_row);
+
+/* The first of the outputs, of several rows, where tiles hold `k`: how many. */
+int64_t bytes_by_tiles(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row);
 
 static inline int64_t prepared_row(const Map *map) {
     return map->kind == BYTES ? prepared_bytes(map->k) : map->kind == FOURS ? prepared_fours(map->k) : prepared_halves(map->k);

@@ -75,9 +75,9 @@ class Panels(nn.Module):
         self.register_buffer("panels", packed(by_tap.detach().flatten(1), library.panel), persistent=False)
         self.register_buffer("bias", None if bias is None else bias.detach().float(), persistent=False)
         self.dtype, half = by_tap.dtype, int(by_tap.dtype == torch.bfloat16)
-        self.described = Kernel(
-            address(self.panels), address(self.bias), self.taps, self.width, dilation, self.out_features, half
-        )
+        tile_steps = steps_a_tile(self.width // 2) if half and library.tiles and self.out_features > 1 else 0
+        sizes = (self.taps, self.width, dilation, self.out_features, half, tile_steps)
+        self.described = Kernel(address(self.panels), address(self.bias), *sizes)
 
     def by_tap(self) -> Tensor:
         """The weight [n, taps, width], as it was."""
@@ -200,6 +200,11 @@ def parameter(tensor: Tensor) -> nn.Parameter:
 
 def address(tensor: Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
+
+
+def steps_a_tile(steps: int) -> int:
+    """How many of a position's steps a matrix tile holds, so that all its tiles are full; 0: too few are."""
+    return next((held for held in range(16, 7, -1) if steps % held == 0), 0)
 
 
 def packed(matrix: Tensor, panel: int) -> Tensor:

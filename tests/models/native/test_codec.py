@@ -22,9 +22,9 @@ from legato.models.native.codec import compile_decoder, pack_decoder
 from legato.models.native.codec_library import CodecLibrary, codec_library
 from legato.models.native.library import HERE, Missing
 from legato.models.native.packed import PackedConv1d, PackedConvTranspose1d, PackedSnake
-from legato.models.native.panels import packed, unpacked
+from legato.models.native.panels import Panels, packed, steps_a_tile, unpacked
 from tests.models.codec.tiny_codec import DECODER, EMBEDDED, tiny_decoder
-from tests.models.native.older import OLDER
+from tests.models.native.older import NO_TILES, OLDER, as_wanted, compiler_name
 
 BOTH = [torch.float32, torch.bfloat16]
 pytestmark = pytest.mark.skipif(isinstance(codec_library(), Missing), reason="nothing compiled here")
@@ -39,10 +39,10 @@ def _inference() -> Iterator[None]:
 
 
 def library(cpu: str = HERE) -> CodecLibrary:
-    found = codec_library(cpu)
+    found = codec_library(compiler_name(cpu))
     if isinstance(found, Missing):
         pytest.skip(found.reason)
-    return found
+    return as_wanted(found, cpu)
 
 
 @lru_cache
@@ -93,7 +93,7 @@ def test_windows_batches_and_threads_change_no_bit(
         assert not torch.equal(streamed(decoder, codes, sizes, forget=True), alone)
 
 
-@pytest.mark.parametrize("cpu", OLDER)
+@pytest.mark.parametrize("cpu", [NO_TILES, *OLDER])
 @pytest.mark.parametrize("dtype", BOTH)
 def test_the_same_holds_where_vectors_are_narrow(dtype: torch.dtype, cpu: str) -> None:
     ordinary, decoder = pair(DECODER, dtype, cpu)
@@ -186,39 +186,76 @@ def test_it_is_said_by_what_a_decoder_computes(monkeypatch: pytest.MonkeyPatch) 
 # --- layers ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("cpu", [HERE, NO_TILES])
+@pytest.mark.parametrize("dtype", BOTH)
 @settings(max_examples=60, deadline=None)
 @given(
     kind=st.sampled_from([1, 2, 3, 7, "transposed"]),
     dilation=st.integers(1, 9),
-    sizes=st.tuples(st.integers(1, 40), st.integers(1, 70)),
+    sizes=st.tuples(
+        st.one_of(st.integers(1, 40), st.integers(1, 12).map(lambda eights: 8 * eights)), st.integers(1, 70)
+    ),
     rows=st.integers(1, 3),
     count=st.integers(1, 40),
     seed=st.integers(0, 99),
 )
 def test_any_convolution_on_whole_numbers(
-    kind: int | str, dilation: int, sizes: tuple[int, int], rows: int, count: int, seed: int
+    dtype: torch.dtype,
+    cpu: str,
+    kind: int | str,
+    dilation: int,
+    sizes: tuple[int, int],
+    rows: int,
+    count: int,
+    seed: int,
 ) -> None:
-    """Sums of whole numbers are exact in any order: equal to the ordinary layer to the bit."""
+    """Sums of whole numbers are exact in any order: to the bit those of the ordinary layer, once rounded alike."""
+    inputs = sizes[0] + (sizes[0] % 2 if dtype == torch.bfloat16 else 0)
     drawn = torch.Generator().manual_seed(seed)
     layer: CausalLayer
     if isinstance(kind, str):
-        layer = CausalConvTranspose1d(*sizes, 6, stride=3)
+        layer = CausalConvTranspose1d(inputs, sizes[1], 6, stride=3)
     else:
-        layer = CausalConv1d(*sizes, kind, dilation=dilation)
+        layer = CausalConv1d(inputs, sizes[1], kind, dilation=dilation)
     for parameter in layer.parameters():
         parameter.data.copy_(torch.randint(-4, 5, parameter.shape, generator=drawn))
-    compiled = packed_layer(layer)
-    x = torch.randint(-9, 10, (rows, count, sizes[0]), generator=drawn).float()
+    compiled = packed_layer(copy.deepcopy(layer).to(dtype), cpu)
+    x = torch.randint(-9, 10, (rows, count, inputs), generator=drawn).float()
     past = torch.randint(-9, 10, (rows, *layer.history_shape), generator=drawn).float()
-    for one, other in zip(layer(x, past), compiled(x, past), strict=True):
-        assert torch.equal(one, other)
+    for one, other in zip(layer(x, past), compiled(x.to(dtype), past.to(dtype)), strict=True):
+        assert torch.equal(one.to(dtype), other)
 
 
-def packed_layer(layer: CausalLayer) -> CausalLayer:
+def packed_layer(layer: CausalLayer, cpu: str = HERE) -> CausalLayer:
     if isinstance(layer, CausalConvTranspose1d):
-        return PackedConvTranspose1d(layer, library())
+        return PackedConvTranspose1d(layer, library(cpu))
     assert isinstance(layer, CausalConv1d)
-    return PackedConv1d(layer, library())
+    return PackedConv1d(layer, library(cpu))
+
+
+def test_a_matrix_tile_is_full_or_not_used() -> None:
+    assert [steps_a_tile(steps) for steps in (384, 48, 20, 36, 8, 13, 7, 17, 4, 1)] == [
+        16,
+        16,
+        10,
+        12,
+        8,
+        13,
+        0,
+        0,
+        0,
+        0,
+    ]
+
+
+@pytest.mark.skipif(not getattr(codec_library(), "tiles", False), reason="this machine has no matrix tiles")
+def test_tiles_are_used_for_bfloat16_alone_and_it_is_said() -> None:
+    decoders = [tiny_decoder(dtype=dtype) for dtype in BOTH]
+    notes = [compile_decoder(each, "cpu") for each in decoders]
+    assert notes == ["codec compiled for this CPU", "codec compiled for this CPU, with its matrix tiles"]
+    panels = [[part for part in each.modules() if isinstance(part, Panels)] for each in decoders]
+    assert not any(part.described.tile_steps for part in panels[0])
+    assert all(part.described.tile_steps for part in panels[1] if part.width > 8 and part.out_features > 1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

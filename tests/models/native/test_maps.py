@@ -11,17 +11,17 @@ from torch import Tensor, nn
 from legato.models.layers.quantized import GROUP, to_int4, to_int8
 from legato.models.native.layers import HalfLinear, NativeLinear, NativeMap, compiled_map
 from legato.models.native.library import HERE, Library, Missing, library
-from tests.models.native.older import OLDER
+from tests.models.native.older import NO_TILES, OLDER, as_wanted, compiler_name
 
-CPUS = [HERE, *OLDER]
+CPUS = [HERE, NO_TILES, *OLDER]
 pytestmark = pytest.mark.skipif(isinstance(library(), Missing), reason="nothing compiled here")
 
 
 def found(cpu: str) -> Library:
-    made = library(cpu)
+    made = library(compiler_name(cpu))
     if isinstance(made, Missing):
         pytest.skip(made.reason)
-    return made
+    return as_wanted(made, cpu)
 
 
 def drawn(*shape: int, seed: int) -> Tensor:
@@ -63,7 +63,7 @@ def test_a_row_is_the_same_in_any_company_and_near_the_weights(
 @pytest.mark.parametrize("cpu", CPUS)
 @pytest.mark.parametrize("kind", ["bytes", "halves", "fours"])
 def test_what_is_not_finite_stays_in_its_row(kind: str, cpu: str) -> None:
-    made, _ = linear(kind, drawn(7, 2 * GROUP, seed=1), cpu)
+    made, _ = linear(kind, drawn(39, 2 * GROUP, seed=1), cpu)
     x = drawn(5, 2 * GROUP, seed=2)
     good = made(x)
     for bad in (float("nan"), float("inf"), float("-inf")):
@@ -74,9 +74,12 @@ def test_what_is_not_finite_stays_in_its_row(kind: str, cpu: str) -> None:
         assert torch.equal(y[[0, 1, 3, 4]], good[[0, 1, 3, 4]])
 
 
+WIDTHS = st.one_of(st.integers(1, 300), st.integers(1, 5).map(lambda tiles: 64 * tiles))
+
+
 @pytest.mark.parametrize("cpu", CPUS)
-@settings(max_examples=25, deadline=None)
-@given(width=st.integers(1, 300), outputs=st.integers(1, 20), rows=st.integers(1, 20), seed=st.integers(0, 99))
+@settings(max_examples=40, deadline=None)
+@given(width=WIDTHS, outputs=st.integers(1, 100), rows=st.integers(1, 70), seed=st.integers(0, 99))
 def test_bytes_are_whole_sums_to_the_bit(cpu: str, width: int, outputs: int, rows: int, seed: int) -> None:
     store = to_int8(drawn(outputs, width, seed=seed), None)
     x = drawn(rows, width, seed=seed + 1)
@@ -89,7 +92,7 @@ def test_bytes_are_whole_sums_to_the_bit(cpu: str, width: int, outputs: int, row
 def test_the_largest_numbers_overflow_nothing(cpu: str) -> None:
     """All weights and all inputs at their ends, in a map as wide as any of the official ones."""
     for sign in (1.0, -1.0):
-        x, weight = torch.ones(9, 3072), sign * torch.ones(5, 3072)
+        x, weight = torch.ones(9, 3072), sign * torch.ones(37, 3072)
         for kind in ("bytes", "fours"):
             made, dense = linear(kind, weight, cpu)
             assert torch.allclose(made(x).double(), x.double() @ dense.T, rtol=1e-5)
