@@ -19,10 +19,10 @@ from legato.bench.steps_records import DRAWS, Step
 from legato.bench.work import Work, codec_work, predictor_work, talker_work
 from legato.config.quantization import INT4, NONE
 from legato.engine.resolve import default_sampling
-from legato.models.code_predictor.predict import predict_frame
+from legato.models.code_predictor.predict import draw_first_code, predict_frame
 from legato.models.load import LoadedModel
 from legato.models.native.frame import draw_compiled, whole_frames
-from legato.models.sampling import SamplingRows, draw, process_first_code_logits
+from legato.models.sampling import SamplingRows, draw
 from legato.models.talker.embed import next_input
 from legato.models.talker.state import KVRows, TalkerCache
 
@@ -134,16 +134,16 @@ def draws(model: LoadedModel, rows: int) -> Compute:
     def all_codes() -> object:
         compiled = whole_frames(model.code_predictor, residual)
         rest = draw if compiled is None else partial(draw_compiled, compiled)
-        first = process_first_code_logits(
-            logits,
-            seen,
+        first = draw_first_code(
+            *(model.code_predictor, logits, seen),
             frames=frames,
             allow_eos=may_end,
             repetition_penalty=sampling.repetition_penalty,
-            codebook_size=config.code_predictor.codebook_size,
             eos=config.talker.ids.eos,
+            settings=sampling.first,
+            uniform=noise[:, 0],
         )
-        drawn = [draw(first, sampling.first, noise[:, 0])]
+        drawn = [first]
         drawn += [rest(residual, sampling.residual, noise[:, at]) for at in range(1, noise.shape[1])]
         return drawn
 

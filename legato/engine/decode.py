@@ -79,7 +79,7 @@ class CodecStage:
 
     def check(self, frames: Sequence[Frame]) -> None:
         """`BadCodeError` naming frame, codebook and value when a code is outside its codebook."""
-        check_codes(torch.tensor([frames], dtype=torch.long), self._decoder.config.codebook_size)
+        check_codes(frames, self._decoder.config.codebook_size)
 
     def decode(self, windows: Sequence[Window]) -> list[npt.NDArray[np.float32]]:
         """Samples of each window, float32 [frames * frame_samples]; the histories advance by exactly its frames."""

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from legato.config.model import ModelConfig
-from legato.models.code_predictor.predict import predict_frame
+from legato.models.code_predictor.predict import draw_first_code, predict_frame
 from legato.models.code_predictor.predictor import CodePredictor
-from legato.models.sampling import Drawn, DrawSettings, process_first_code_logits
-from legato.models.sampling import draw as draw_code
+from legato.models.sampling import Drawn, DrawSettings
 from legato.models.talker.backbone import Talker
 from legato.models.talker.embed import next_input
 from legato.models.talker.state import KVRows, TalkerCache
@@ -80,16 +79,17 @@ class Steps:
 
     def first_codes(self, given: FirstCodeInputs) -> Drawn:
         """See `StepCompute`."""
-        logits = process_first_code_logits(
+        return draw_first_code(
+            self._predictor,
             self._talker.first_code_logits(given.hidden),
             given.seen,
             frames=given.frames,
             allow_eos=given.allow_eos,
             repetition_penalty=given.repetition_penalty,
-            codebook_size=self.config.code_predictor.codebook_size,
             eos=self.config.talker.ids.eos,
+            settings=DrawSettings(given.temperature, given.top_k, given.top_p),
+            uniform=given.uniform,
         )
-        return draw_code(logits, DrawSettings(given.temperature, given.top_k, given.top_p), given.uniform)
 
     def frames(self, given: FrameInputs) -> Drawn:
         """See `StepCompute`."""

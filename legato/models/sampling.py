@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -48,27 +49,31 @@ class SamplingRows:
 
     @staticmethod
     def of(rows: Sequence[Sampling], device: torch.device | str = "cpu") -> SamplingRows:
-        """One row for each of `rows`, which were checked when they were made."""
+        """One row for each of `rows`, which were checked when they were made. The same tensors for the same rows."""
+        return _sampling_rows(tuple(rows), torch.device(device))
 
-        def reals(values: list[float]) -> Tensor:
-            return torch.tensor(values, dtype=torch.float32, device=device)
 
-        def counts(values: list[int]) -> Tensor:
-            return torch.tensor(values, dtype=torch.int64, device=device)
+@lru_cache(maxsize=64)
+def _sampling_rows(rows: tuple[Sampling, ...], device: torch.device) -> SamplingRows:
+    def reals(values: list[float]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32, device=device)
 
-        return SamplingRows(
-            first=DrawSettings(
-                reals([row.temperature for row in rows]),
-                counts([row.top_k for row in rows]),
-                reals([row.top_p for row in rows]),
-            ),
-            residual=DrawSettings(
-                reals([row.predictor_temperature for row in rows]),
-                counts([row.predictor_top_k for row in rows]),
-                reals([row.predictor_top_p for row in rows]),
-            ),
-            repetition_penalty=reals([row.repetition_penalty for row in rows]),
-        )
+    def counts(values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=device)
+
+    return SamplingRows(
+        first=DrawSettings(
+            reals([row.temperature for row in rows]),
+            counts([row.top_k for row in rows]),
+            reals([row.top_p for row in rows]),
+        ),
+        residual=DrawSettings(
+            reals([row.predictor_temperature for row in rows]),
+            counts([row.predictor_top_k for row in rows]),
+            reals([row.predictor_top_p for row in rows]),
+        ),
+        repetition_penalty=reals([row.repetition_penalty for row in rows]),
+    )
 
 
 def process_first_code_logits(

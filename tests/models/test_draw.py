@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from legato.flow import Sampling
-from legato.models.native.frame import draw_compiled
+from legato.models.native.frame import draw_compiled, draw_first_compiled
 from legato.models.native.library import Missing, library
-from legato.models.sampling import Drawn, DrawSettings, SamplingRows, draw
+from legato.models.sampling import Drawn, DrawSettings, SamplingRows, draw, process_first_code_logits
 
 
 def plain(temperature: float, top_k: int, top_p: float) -> Sampling:
@@ -92,6 +92,33 @@ def test_the_compiled_draw_is_the_same(crowd: tuple[list[list[float]], list[Samp
     found = library()
     assert not isinstance(found, Missing)
     drawn, wanted = draw_compiled(found, *data), draw(*data)
+    assert torch.equal(drawn.finite, wanted.finite)
+    assert torch.equal(drawn.codes, wanted.codes)
+
+
+@pytest.mark.skipif(isinstance(library(), Missing), reason="nothing compiled here")
+@settings(max_examples=200, deadline=None)
+@given(crowd=crowds(), seed=st.integers(0, 999), codes=st.integers(1, WIDE), eos=st.integers(0, WIDE - 1))
+def test_the_compiled_first_code_is_the_same(
+    crowd: tuple[list[list[float]], list[Sampling], list[float]], seed: int, codes: int, eos: int
+) -> None:
+    rows, hows, chances = crowd
+    source = torch.Generator().manual_seed(seed)
+    logits, rule = torch.tensor(rows), SamplingRows.of(hows).first
+    uniform = torch.tensor(chances, dtype=torch.float64)
+    seen = torch.rand(logits.shape, generator=source) < 0.4
+    rules = {
+        "frames": torch.randint(4, (len(rows),), generator=source),
+        "allow_eos": torch.rand(len(rows), generator=source) < 0.6,
+        "repetition_penalty": 1.0 + torch.rand(len(rows), generator=source),
+    }
+    found = library()
+    assert not isinstance(found, Missing)
+    processed = process_first_code_logits(logits, seen, **rules, codebook_size=codes, eos=eos)
+    wanted = draw(processed, rule, uniform)
+    drawn = draw_first_compiled(
+        *(found, logits, seen), **rules, codebook_size=codes, eos=eos, settings=rule, uniform=uniform
+    )
     assert torch.equal(drawn.finite, wanted.finite)
     assert torch.equal(drawn.codes, wanted.codes)
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from legato.models.code_predictor.predictor import CodePredictor
 from legato.models.layers.decoder_layer import Cells, OwnKeyValues, attend, causal_visibility, wide_dtype
 from legato.models.layers.rope import Rotation, inverse_frequencies, rotation
-from legato.models.native.frame import frame_compiled, whole_frames
-from legato.models.sampling import Drawn, DrawSettings, draw
+from legato.models.native.frame import draw_first_compiled, frame_compiled, whole_frames
+from legato.models.sampling import Drawn, DrawSettings, draw, process_first_code_logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,45 @@ class _ScratchWindow:
         slots = torch.arange(B * new, device=keys.device) // new
         positions = self.start + torch.arange(B * new, device=keys.device) % new
         return Cells(keys, values, slots, positions, None, self.end)
+
+
+def draw_first_code(
+    predictor: CodePredictor,
+    logits: Tensor,
+    seen: Tensor,
+    *,
+    frames: Tensor,
+    allow_eos: Tensor,
+    repetition_penalty: Tensor,
+    eos: int,
+    settings: DrawSettings,
+    uniform: Tensor,
+) -> Drawn:
+    """Codebook 0 of each row, by whoever draws the rest of this predictor's frames.
+
+    `logits` [B, V] of the talker; the rest as in `process_first_code_logits` and `draw`.
+    """
+    size, compiled = predictor.config.codebook_size, whole_frames(predictor, logits)
+    if compiled is not None:
+        return draw_first_compiled(
+            *(compiled, logits, seen),
+            frames=frames,
+            allow_eos=allow_eos,
+            repetition_penalty=repetition_penalty,
+            codebook_size=size,
+            eos=eos,
+            settings=settings,
+            uniform=uniform,
+        )
+    legal = process_first_code_logits(
+        *(logits, seen),
+        frames=frames,
+        allow_eos=allow_eos,
+        repetition_penalty=repetition_penalty,
+        codebook_size=size,
+        eos=eos,
+    )
+    return draw(legal, settings, uniform)
 
 
 def predict_frame(

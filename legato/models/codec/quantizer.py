@@ -5,12 +5,15 @@ Owns weights alone. Tables are made in float32 whatever the codec runs in, and m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from legato.config.model import CodecDecoderConfig, CodecEncoderConfig
 from legato.errors import BadCodeError
+from legato.flow import Frame
 from legato.models.layers.conv import Kernel
 
 USAGE_FLOOR = 1e-5
@@ -52,20 +55,14 @@ def bake_codebook(embedding_sum: Tensor, cluster_usage: Tensor) -> Tensor:
     return embedding_sum.float() / cluster_usage.float().clamp(min=USAGE_FLOOR)[:, None]
 
 
-def check_codes(codes: Tensor, codebook_size: int, frames: Tensor | None = None) -> None:
-    """Refuse codes [B, T, Q] outside 0..codebook_size-1; of row b only the first `frames[b]` frames are looked at.
-
-    Raises BadCodeError that names row, frame, codebook and value of the first one.
-    """
-    bad = (codes < 0) | (codes >= codebook_size)
-    if frames is not None:
-        bad &= (torch.arange(codes.shape[1], device=codes.device) < frames[:, None])[..., None]
-    if bool(bad.any()):
-        row, frame, codebook = (int(at) for at in bad.nonzero()[0])
-        value = int(codes[row, frame, codebook])
-        raise BadCodeError(
-            f"code {value} of codebook {codebook} in frame {frame} (row {row}) is outside 0..{codebook_size - 1}"
-        )
+def check_codes(frames: Sequence[Frame], codebook_size: int) -> None:
+    """Refuse codes outside 0..codebook_size-1: `BadCodeError` that names frame, codebook and value of the first one."""
+    for at, frame in enumerate(frames):
+        for codebook, value in enumerate(frame):
+            if not 0 <= value < codebook_size:
+                raise BadCodeError(
+                    f"code {value} of codebook {codebook} in frame {at} is outside 0..{codebook_size - 1}"
+                )
 
 
 class Codebook(nn.Module):

@@ -34,6 +34,14 @@ typedef struct {
     const float *top_p;
 } Settings;
 
+/* What is done to the logits of codebook 0 before they are drawn from, as sampling.py describes it. */
+typedef struct {
+    const uint8_t *seen;     /* [rows, V] */
+    const uint8_t *may_end;  /* [rows] */
+    const float *penalty;    /* [rows] */
+    int64_t codes, eos;
+} First;
+
 /* --- the draw, as sampling.py describes it ------------------------------------------------------------------------ */
 
 /* Whole numbers in the order of the floats; 0 and -0 are equal. */
@@ -110,20 +118,35 @@ static int draw_row(const float *logits, int64_t V, float temperature, int64_t t
     return 1;
 }
 
-/* One code a row into `codes`, whose rows are `codes_row` apart, as those of `uniform` are `uniform_row`; where a row is
+/* The logits of one row of codebook 0 after the penalty, -inf where nothing may be drawn. */
+static const float *processed(const First *first, int64_t row, int64_t V, const float *logits, float *to) {
+    const uint8_t *seen = first->seen + row * V;
+    float penalty = first->penalty[row];
+    for (int64_t i = 0; i < V; i++) {
+        float x = logits[i], other = x > 0.0f ? x / penalty : x * penalty;
+        int legal = i == first->eos ? first->may_end[row] : i < first->codes;
+        to[i] = !legal ? -INFINITY : seen[i] ? other : x;
+    }
+    return to;
+}
+
+/* One code a row, of codebook 0 where there is a `first`, into `codes`, whose rows are `codes_row` apart, as those of `uniform` are `uniform_row`; where a row is
    not finite `finite` becomes 0. Not 0 if there is no memory. */
-int legato_draw(int64_t rows, int64_t V, int64_t threads, const float *logits, const Settings *settings,
-                const double *uniform, int64_t uniform_row, int64_t *codes, int64_t codes_row, uint8_t *finite) {
-    size_t each = (size_t)V * (sizeof(uint32_t) + sizeof(uint64_t) + sizeof(double));
+int legato_draw(int64_t rows, int64_t V, int64_t threads, const float *logits, const First *first,
+                const Settings *settings, const double *uniform, int64_t uniform_row, int64_t *codes, int64_t codes_row,
+                uint8_t *finite) {
+    size_t each = (size_t)V * (sizeof(float) + sizeof(uint32_t) + sizeof(uint64_t) + sizeof(double));
     char *space = malloc((size_t)rows * each);
     if (!space) return 1;
 #pragma omp parallel for schedule(static) num_threads((int)(rows < threads ? rows : threads)) if (rows > 1)
     for (int64_t r = 0; r < rows; r++) {
         double *weights = (double *)(space + (size_t)r * each);
         uint64_t *ranks = (uint64_t *)(weights + V);
-        finite[r] &= (uint8_t)draw_row(logits + r * V, V, settings->temperature[r], settings->top_k[r],
-                                       settings->top_p[r], uniform[r * uniform_row], (uint32_t *)(ranks + V), ranks,
-                                       weights, codes + r * codes_row);
+        uint32_t *keys = (uint32_t *)(ranks + V);
+        const float *row = logits + r * V;
+        if (first) row = processed(first, r, V, row, (float *)(keys + V));
+        finite[r] &= (uint8_t)draw_row(row, V, settings->temperature[r], settings->top_k[r], settings->top_p[r],
+                                       uniform[r * uniform_row], keys, ranks, weights, codes + r * codes_row);
     }
     free(space);
     return 0;
@@ -168,7 +191,7 @@ int legato_frame(const Predictor *p, const Work *work, const Settings *settings,
         if (j > 0) embed(p, work, rows, threads, j - 1, codes + j, Q);
         step(p, work, rows, threads, j > 0 ? j + 1 : 0, j + 2);
         legato_map(p->heads[j], rows, threads, work->normed, work->logits, work->ready, work->scales);
-        if (legato_draw(rows, p->codes, threads, work->logits, settings, noise + j + 1, Q, codes + j + 1, Q, finite))
+        if (legato_draw(rows, p->codes, threads, work->logits, 0, settings, noise + j + 1, Q, codes + j + 1, Q, finite))
             return 1;
     }
     return 0;

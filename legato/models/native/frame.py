@@ -16,7 +16,7 @@ from legato.models.layers.decoder_layer import Cells
 from legato.models.layers.rope import Rotation
 from legato.models.native.layers import NativeLayers, NativeMap, places
 from legato.models.native.library import Library
-from legato.models.sampling import Drawn, DrawSettings
+from legato.models.sampling import MIN_FRAMES, Drawn, DrawSettings
 
 
 class Predictor(Structure):
@@ -47,6 +47,15 @@ class Settings(Structure):
     _fields_ = tuple((name, c_void_p) for name in ("temperature", "top_k", "top_p"))
 
 
+class First(Structure):
+    """What is done to the logits of codebook 0 before they are drawn from."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("seen", "may_end", "penalty")),
+        *((name, c_int64) for name in ("codes", "eos")),
+    )
+
+
 def whole_frames(predictor: CodePredictor, inputs: Tensor) -> Library | None:
     """The library, if frames of this predictor can be computed by it: all maps compiled, all else in float32.
 
@@ -71,13 +80,45 @@ def draw_compiled(found: Library, logits: Tensor, settings: DrawSettings, unifor
     Its exponentials may differ from torch's in their last digit: a code could differ where a uniform number is as near
     to an edge as that.
     """
+    return _drawn(found, logits, None, settings, uniform)
+
+
+def draw_first_compiled(
+    found: Library,
+    logits: Tensor,
+    seen: Tensor,
+    *,
+    frames: Tensor,
+    allow_eos: Tensor,
+    repetition_penalty: Tensor,
+    codebook_size: int,
+    eos: int,
+    settings: DrawSettings,
+    uniform: Tensor,
+) -> Drawn:
+    """`sampling.process_first_code_logits` and `sampling.draw` of float32 `logits` [B, V], as `draw_compiled`."""
+    held, may_end = seen.contiguous(), allow_eos & (frames >= MIN_FRAMES)
+    penalty = repetition_penalty.float().contiguous()
+    first = First(held.data_ptr(), may_end.data_ptr(), penalty.data_ptr(), codebook_size, eos)
+    drawn = _drawn(found, logits, first, settings, uniform)
+    del held, may_end, penalty
+    return drawn
+
+
+def _drawn(found: Library, logits: Tensor, first: First | None, settings: DrawSettings, uniform: Tensor) -> Drawn:
     B, V = logits.shape
     values, chances = logits.contiguous(), uniform.double().contiguous()
     codes, finite = torch.zeros(B, dtype=torch.int64), torch.ones(B, dtype=torch.bool)
     kept, how = _settings(settings)
-    addresses = c_void_p(values.data_ptr()), byref(how), c_void_p(chances.data_ptr())
+    numbers = c_int64(B), c_int64(V), c_int64(torch.get_num_threads())
+    given = (
+        c_void_p(values.data_ptr()),
+        None if first is None else byref(first),
+        byref(how),
+        c_void_p(chances.data_ptr()),
+    )
     results = c_int64(1), c_void_p(codes.data_ptr()), c_int64(1), c_void_p(finite.data_ptr())
-    _done(found.draw(c_int64(B), c_int64(V), c_int64(torch.get_num_threads()), *addresses, *results))
+    _done(found.draw(*numbers, *given, *results))
     del kept
     return Drawn(codes, finite)
 

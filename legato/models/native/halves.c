@@ -24,32 +24,40 @@ void spread_row(const float *x, int64_t k, uint8_t *ready) {
     }
 }
 
+/* The next PAIR of inputs, or what is left of them: `v` weights of `outputs` outputs. */
+INLINE void add_pair(const Bits *v, int outputs, int rows, const float *x, int64_t stride, Floats (*evens)[TALL],
+                     Floats (*odds)[TALL]) {
+    for (int r = 0; r < rows; r++) {
+        Floats a = get(x + r * stride, lanes(LANES)), b = get(x + r * stride + LANES, lanes(LANES));
+        if (outputs > 1) HELD(a);
+        if (outputs > 1) HELD(b);
+        for (int o = 0; o < outputs; o++) {
+            evens[o][r] = fused((Floats)(v[o] << 16), a, evens[o][r]);
+            odds[o][r] = fused((Floats)(v[o] & 0xffff0000), b, odds[o][r]);
+        }
+    }
+}
+
 /* `outputs` outputs, one or two, of `rows` rows. */
 INLINE void tile(const uint16_t *w, int64_t k, int outputs, int rows, const float *x, float *y, int64_t y_row) {
     int64_t stride = padded(k), whole = k / PAIR * PAIR;
     Floats evens[2][TALL], odds[2][TALL];
+    Bits v[2];
     for (int o = 0; o < outputs; o++)
         for (int r = 0; r < rows; r++) evens[o][r] = odds[o][r] = (Floats){0};
-    for (int64_t i = 0; i < k; i += PAIR) {
-        Floats low[2], high[2];
+    for (int64_t i = 0; i < whole; i += PAIR) {
         for (int o = 0; o < outputs; o++) {
-            const uint16_t *at = w + o * k + i;
-            Bits v = {0};
-            if (i < whole) v = AT(Bits, at);
-            else memcpy(&v, at, (size_t)(k - i) * sizeof *at);
-            if (rows > 1) __builtin_prefetch((const char *)at + AHEAD, 0, 2);
-            low[o] = (Floats)(v << 16);
-            high[o] = (Floats)(v & 0xffff0000);
+            v[o] = AT(Bits, w + o * k + i);
+            __builtin_prefetch((const char *)(w + o * k + i) + AHEAD, 0, 2);
         }
-        for (int r = 0; r < rows; r++) {
-            Floats a = get(x + r * stride + i, lanes(LANES)), b = get(x + r * stride + i + LANES, lanes(LANES));
-            if (outputs > 1) HELD(a);
-            if (outputs > 1) HELD(b);
-            for (int o = 0; o < outputs; o++) {
-                evens[o][r] = fused(low[o], a, evens[o][r]);
-                odds[o][r] = fused(high[o], b, odds[o][r]);
-            }
+        add_pair(v, outputs, rows, x + i, stride, evens, odds);
+    }
+    if (whole < k) {
+        for (int o = 0; o < outputs; o++) {
+            v[o] = (Bits){0};
+            memcpy(&v[o], w + o * k + whole, (size_t)(k - whole) * sizeof *w);
         }
+        add_pair(v, outputs, rows, x + whole, stride, evens, odds);
     }
     for (int o = 0; o < outputs; o++)
         for (int r = 0; r < rows; r++) y[r * y_row + o] = sum_of(evens[o][r] + odds[o][r]);
