@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -178,9 +179,9 @@ def test_doctor_fails_where_nothing_can_be_spoken(monkeypatch: pytest.MonkeyPatc
 
 def test_what_can_be_compiled_is_told_with_the_reason_where_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
     layers, codec = "legato.models.native.library.library", "legato.models.native.codec_library.codec_library"
-    monkeypatch.setattr(layers, object)
-    monkeypatch.setattr(codec, object)
-    both = "layers compiled for this CPU; codec compiled for this CPU"
+    monkeypatch.setattr(layers, lambda: SimpleNamespace(tiles=False))
+    monkeypatch.setattr(codec, lambda: SimpleNamespace(tiles=True))
+    both = "layers compiled for this CPU; codec compiled for this CPU, with its matrix tiles"
     assert doctor_checks.compiled_findings() == [Finding("ok", "compiled code", both)]
     monkeypatch.setattr(codec, lambda: Missing("cc failed: out of something"))
     (found,) = doctor_checks.compiled_findings()
