@@ -113,7 +113,7 @@ INLINE void one(const Map *map, int64_t n, int rows, int parts, const Input *q, 
     for (int64_t i = 0; i < whole; i += parts * CHUNK)
         for (int p = 0; p < parts; p++) {
             Weights weights = weights_at(w + i + p * CHUNK);
-            __builtin_prefetch(w + i + p * CHUNK + AHEAD, 0, 2);
+            fetch(w + i + p * CHUNK, rows > 2);
             for (int r = 0; r < rows; r++)
                 sums[r][p] = add_products(sums[r][p], AT(Words, q + r * stride + i + p * CHUNK), weights);
         }
@@ -135,8 +135,8 @@ static void two(const Map *map, int64_t n, const Input *q, const float *scales, 
     for (int64_t i = 0; i < k; i += CHUNK) {
         Weights first = i < whole ? weights_at(w + i) : weights_of(w + i, k - i);
         Weights second = i < whole ? weights_at(w + k + i) : weights_of(w + k + i, k - i);
-        __builtin_prefetch(w + 2 * i + AHEAD, 0, 2);
-        if (2 * CHUNK > (int)LINE) __builtin_prefetch(w + 2 * i + LINE + AHEAD, 0, 2);
+        fetch(w + 2 * i, 1);
+        if (2 * CHUNK > (int)LINE) fetch(w + 2 * i + LINE, 1);
         for (int r = 0; r < TALL; r++) {
             Words x = AT(Words, q + r * stride + i);
             HELD(x);

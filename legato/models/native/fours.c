@@ -99,7 +99,7 @@ INLINE void add_unit(const uint8_t *w, const uint32_t *affine, int64_t k, int64_
     for (int o = 0; o < outputs; o++) {
         Nibbles both = bytes_at(w + o * k / 2, left), low = both & 15, high = both >> 4;
         Floats steps = steps_at(affine + o * k / GROUP, left);
-        __builtin_prefetch(w + o * k / 2 + AHEAD, 0, 2);
+        fetch(w + o * k / 2, 1);
         for (int r = 0; r < rows; r++) sums[o][r] = fused(products(low, high, ready + r * stride), steps, sums[o][r]);
     }
 }

@@ -48,7 +48,7 @@ INLINE void tile(const uint16_t *w, int64_t k, int outputs, int rows, const floa
     for (int64_t i = 0; i < whole; i += PAIR) {
         for (int o = 0; o < outputs; o++) {
             v[o] = AT(Bits, w + o * k + i);
-            __builtin_prefetch((const char *)(w + o * k + i) + AHEAD, 0, 2);
+            fetch(w + o * k + i, rows > 1);
         }
         add_pair(v, outputs, rows, x + i, stride, evens, odds);
     }

@@ -21,7 +21,7 @@ static void keep(const Cache *cache, void *pool, int64_t at, const float *x, int
 
 /* The position that is needed NEXT positions from now. */
 enum { NEXT = 16 };
-INLINE void fetch(const void *pool, int64_t at, int64_t d, int half) {
+INLINE void fetch_numbers(const void *pool, int64_t at, int64_t d, int half) {
     for (int64_t i = 0; i < d; i += LINE / size_of(half))
         __builtin_prefetch((const char *)pool + (at + i) * size_of(half), 0, 3);
 }
@@ -32,7 +32,7 @@ INLINE Floats score(const Cache *cache, int64_t start, int64_t positions, int64_
     for (int64_t p = 0; p < LANES; p++) {
         sums[p] = (Floats){0};
         if (p >= positions) continue;
-        fetch(cache->keys, start + (p + NEXT) * cache->position, d, half);
+        fetch_numbers(cache->keys, start + (p + NEXT) * cache->position, d, half);
         for (int64_t i = 0; i < d; i += LANES) {
             Some m = lanes(d - i);
             sums[p] = fused(get(q + i, m), load(cache->keys, start + p * cache->position + i, m, half), sums[p]);
@@ -48,7 +48,7 @@ INLINE void mix(const Cache *cache, int64_t start, int64_t positions, int querie
     for (int g = 0; g < queries; g++)
         for (int c = 0; c < parts; c++) sums[g][c] = (Floats){0};
     for (int64_t p = 0; p < positions; p++) {
-        if (from == 0) fetch(cache->values, start + (p + NEXT) * cache->position, d, half);
+        if (from == 0) fetch_numbers(cache->values, start + (p + NEXT) * cache->position, d, half);
         for (int c = 0; c < parts; c++) {
             int64_t i = from + c * LANES;
             Some m = lanes(parts == 1 ? d - i : LANES);

@@ -6,7 +6,18 @@
 #pragma once
 #include "lanes.h"
 
-enum { LINE = 64, AHEAD = 8192 }; /* weights are fetched so many bytes ahead */
+enum { LINE = 64, AHEAD = 16384 }; /* weights are fetched so many bytes ahead */
+
+/* Weights that are needed soon, where there is other work than reading: `busy`. Where there is not, the CPUs below fetch
+   better by themselves, and others worse (docs/log.md). */
+INLINE void fetch(const void *at, int busy) {
+#if defined(__znver1__) || defined(__znver2__) || defined(__znver3__) || defined(__znver4__) || defined(__znver5__)
+    if (!busy) return;
+#else
+    (void)busy;
+#endif
+    __builtin_prefetch((const char *)at + AHEAD, 0, 2);
+}
 enum { BYTES, HALVES, FOURS };     /* kinds of maps */
 enum { GROUP = 32 };               /* inputs that share a step and a middle in FOURS */
 
