@@ -36,8 +36,7 @@ class RowsPerCall:
     def of(config: EngineConfig, invariant: BatchInvariant) -> RowsPerCall:
         """All that there are; in deterministic mode one, but of parts that are `invariant`."""
         few, many = config.rows_per_call, config.kv_slots
-        parts = (many if part else few for part in (invariant.talker, False, invariant.predictor, invariant.codec))
-        return RowsPerCall(*parts)
+        return RowsPerCall(*(many if part else few for part in invariant))
 
 
 def batches(items: Sequence[Item], rows: int) -> Iterator[Sequence[Item]]:

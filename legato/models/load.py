@@ -31,7 +31,7 @@ from legato.models.durations import DurationNet
 from legato.models.invariance import BatchInvariant, batch_invariant
 from legato.models.layers.quantized import Kernels
 from legato.models.native.codec import compile_decoder
-from legato.models.native.layers import NativeLayers, join_steps, take_halves
+from legato.models.native.layers import NativeLayers, UnroundedLinear, join_steps, take_halves
 from legato.models.native.library import Library, Missing, library
 from legato.models.progress import Progress, ProgressCallback
 from legato.models.quantize import KEPT, choose, noted, rounded_names, run_stores, stores
@@ -153,6 +153,7 @@ def load_model(
     codec_note = compile_decoder(decoder, device) if compiled else ""
     for language in (talker, predictor):
         _make_fast(language, rounded, kernels, language_dtype, native, halves=halves)
+    _take_head(talker, native)
     notes = noted(choice, _in_use(talker, native)), codec_note
     return LoadedModel(folder, config, talker, predictor, decoder, encoder, speaker, durations, choice.mode, *notes)
 
@@ -178,6 +179,15 @@ def _make_fast(
     if halves and isinstance(native, Library):
         take_halves(language, native, KEPT)
         join_steps(language, native)
+
+
+def _take_head(talker: Talker, native: Library | Missing) -> None:
+    """Replace the head of the first code, where it is float32 and the layers before it are compiled."""
+    head = talker.codec_head
+    if isinstance(native, Missing) or not isinstance(talker.model.layers, NativeLayers):
+        return
+    if head.weight.dtype == torch.float32 and head.weight.is_contiguous():
+        setattr(talker, "codec_head", UnroundedLinear(head, native))  # noqa: B010
 
 
 def _language_part(prefix: str, module: nn.Module, dtype: torch.dtype, rounded: str, *, halves: bool) -> _Part:

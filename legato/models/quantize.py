@@ -33,7 +33,14 @@ from legato.models.layers.quantized import (
     to_int4,
     to_int8,
 )
-from legato.models.native.layers import HalfLinear, NativeFours, NativeLayers, NativeLinear, compiled_map, join_steps
+from legato.models.native.layers import (
+    NativeFours,
+    NativeLayers,
+    NativeLinear,
+    UnroundedLinear,
+    compiled_map,
+    join_steps,
+)
 from legato.models.native.library import Library, Missing, compiled_words
 
 KEPT = ("codec_head",)
@@ -155,7 +162,7 @@ def exact_copy(module: _Module) -> _Module:
 def _exact(module: nn.Module) -> nn.Module:
     if isinstance(module, Int8Linear | Int4Linear | NativeLinear | NativeFours):
         return plain_linear(dense_weight(module), getattr(module, "bias", None), torch.float32)
-    if isinstance(module, HalfLinear):
+    if isinstance(module, UnroundedLinear):
         return plain_linear(module.weight, module.bias, torch.float32)
     if isinstance(module, NativeLayers):
         return Layers(_exact(layer) for layer in module)

@@ -107,17 +107,29 @@ def test_the_compiled_first_code_is_the_same(
     logits, rule = torch.tensor(rows), SamplingRows.of(hows).first
     uniform = torch.tensor(chances, dtype=torch.float64)
     seen = torch.rand(logits.shape, generator=source) < 0.4
-    rules = {
-        "frames": torch.randint(4, (len(rows),), generator=source),
-        "allow_eos": torch.rand(len(rows), generator=source) < 0.6,
-        "repetition_penalty": 1.0 + torch.rand(len(rows), generator=source),
-    }
+    frames = torch.randint(4, (len(rows),), generator=source)
+    allow_eos = torch.rand(len(rows), generator=source) < 0.6
+    penalty = 1.0 + torch.rand(len(rows), generator=source)
     found = library()
     assert not isinstance(found, Missing)
-    processed = process_first_code_logits(logits, seen, **rules, codebook_size=codes, eos=eos)
+    processed = process_first_code_logits(
+        *(logits, seen),
+        frames=frames,
+        allow_eos=allow_eos,
+        repetition_penalty=penalty,
+        codebook_size=codes,
+        eos=eos,
+    )
     wanted = draw(processed, rule, uniform)
     drawn = draw_first_compiled(
-        *(found, logits, seen), **rules, codebook_size=codes, eos=eos, settings=rule, uniform=uniform
+        *(found, logits, seen),
+        frames=frames,
+        allow_eos=allow_eos,
+        repetition_penalty=penalty,
+        codebook_size=codes,
+        eos=eos,
+        settings=rule,
+        uniform=uniform,
     )
     assert torch.equal(drawn.finite, wanted.finite)
     assert torch.equal(drawn.codes, wanted.codes)

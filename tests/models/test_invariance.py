@@ -31,12 +31,12 @@ def model(request: pytest.FixtureRequest, tiny_checkpoint: TinyCheckpoint) -> Lo
 
 @COMPILED
 def test_what_is_compiled_is_invariant(model: LoadedModel) -> None:
-    assert model.batch_invariant == BatchInvariant(talker=True, predictor=True, codec=True)
+    assert model.batch_invariant == BatchInvariant(talker=True, first_code=True, predictor=True, codec=True)
 
 
 def test_what_torch_computes_is_not_said_to_be(tiny_checkpoint: TinyCheckpoint) -> None:
     model = load_model(tiny_checkpoint("tiny-custom-voice"), compiled=False)
-    assert model.batch_invariant == BatchInvariant(talker=False, predictor=False, codec=False)
+    assert model.batch_invariant == BatchInvariant(talker=False, first_code=False, predictor=False, codec=False)
     half = load_model(tiny_checkpoint("tiny-custom-voice"), talker_dtype="bfloat16")
     assert not half.batch_invariant.talker
     assert not half.batch_invariant.predictor

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from legato.models.layers.quantized import Int8Store
 from legato.models.load import load_model
-from legato.models.native.layers import HalfLinear, NativeLayers, NativeLinear
+from legato.models.native.layers import NativeLayers, NativeLinear, UnroundedLinear
 from legato.models.native.library import Library, library
 from legato.models.talker.backbone import Talker
 from legato.models.talker.state import KVRows, RowWindow, TalkerCache, poison
@@ -49,13 +49,13 @@ def test_a_row_is_the_same_alone(rows: int) -> None:
     assert rows == 1 or not torch.equal(together.roll(1, 0), together)
 
 
-def made_half(inputs: int, outputs: int, rows: int) -> tuple[HalfLinear, Tensor]:
+def made_half(inputs: int, outputs: int, rows: int) -> tuple[UnroundedLinear, Tensor]:
     assert isinstance(COMPILED, Library)
     source = torch.Generator().manual_seed(inputs + 1000 * outputs)
     linear = nn.Linear(inputs, outputs, bias=False)
     weight = torch.randn(outputs, inputs, generator=source).bfloat16()
     linear.weight = nn.Parameter(weight, requires_grad=False)
-    return HalfLinear(linear, COMPILED), torch.randn(rows, inputs, generator=source)
+    return UnroundedLinear(linear, COMPILED), torch.randn(rows, inputs, generator=source)
 
 
 @settings(max_examples=60, deadline=None)

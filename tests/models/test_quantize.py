@@ -16,7 +16,7 @@ from legato.flow import Sampling
 from legato.models.code_predictor.predict import predict_frame, predict_frame_whole_logits
 from legato.models.layers.quantized import Int4Linear, Int8Linear, Kernels
 from legato.models.load import LoadedModel, load_model
-from legato.models.native.layers import NativeFours, NativeLayers, NativeLinear
+from legato.models.native.layers import NativeFours, NativeLayers, NativeLinear, UnroundedLinear
 from legato.models.native.library import Library, Missing, library
 from legato.models.quantize import choose, exact_copy
 from legato.models.quantized_checkpoint import write_quantized
@@ -101,7 +101,8 @@ def test_the_form_is_the_one_meant(form: str, model: LoadedModel) -> None:
     assert model.quant == ("int4" if "int4" in form else "int8")
     assert model.quant in model.quant_note
     assert ("no such products" in model.quant_note) == (form == "no kernels")
-    assert type(model.talker.codec_head) is torch.nn.Linear
+    assert type(model.talker.codec_head) is (UnroundedLinear if form.startswith("compiled") else torch.nn.Linear)
+    assert model.talker.codec_head.weight.dtype == torch.float32
 
 
 def test_cached_equals_whole_within_what_rounding_costs(model: LoadedModel) -> None:

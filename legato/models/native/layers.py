@@ -26,7 +26,7 @@ from legato.models.layers.decoder_layer import (
 from legato.models.layers.mlp import JoinedSwiGLU, SwiGLU
 from legato.models.layers.quantized import Int4Store, Int8Store
 from legato.models.layers.rope import Rotation
-from legato.models.native.library import BYTES, FOURS, HALVES, Cache, Layer, Library, Map, Room, Stack
+from legato.models.native.library import BYTES, FLOATS, FOURS, HALVES, Cache, Layer, Library, Map, Room, Stack
 
 _SUMMED_OUTPUTS = 64
 
@@ -86,16 +86,17 @@ def compiled_map(store: Int8Store | Int4Store, library: Library) -> NativeMap:
     return NativeLinear(store, library) if isinstance(store, Int8Store) else NativeFours(store, library)
 
 
-class HalfLinear(NativeMap):
-    """bfloat16 weights times float32 inputs, summed in float32: what a float32 copy of the weights would give.
+class UnroundedLinear(NativeMap):
+    """bfloat16 or float32 weights times float32 inputs, summed in float32: of both what a float32 copy would give.
 
-    `weight` bfloat16 [N, K], contiguous. A checkpoint that is stored so is computed from as its file lies.
+    `weight` [N, K], contiguous. A checkpoint that is stored in bfloat16 is computed from as its file lies.
     """
 
     def __init__(self, linear: nn.Linear, library: Library) -> None:
         super().__init__(linear.in_features, linear.out_features, library)
         self.weight, self.bias = linear.weight, linear.bias
-        self.described = Map(self.weight.data_ptr(), None, None, self.out_features, self.in_features, HALVES)
+        kind = HALVES if self.weight.dtype == torch.bfloat16 else FLOATS
+        self.described = Map(self.weight.data_ptr(), None, None, self.out_features, self.in_features, kind)
 
 
 class NativeLayers(Layers):
@@ -159,7 +160,7 @@ def take_halves(module: nn.Module, library: Library, kept: Container[str]) -> No
         if not isinstance(child, nn.Linear):
             take_halves(child, library, kept)
         elif child.weight.dtype == torch.bfloat16 and child.weight.is_contiguous() and name not in kept:
-            setattr(module, name, HalfLinear(child, library))
+            setattr(module, name, UnroundedLinear(child, library))
 
 
 def join_steps(module: nn.Module, library: Library) -> None:

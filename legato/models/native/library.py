@@ -25,7 +25,7 @@ from legato.config.native import SWITCH, native_allowed, native_folder
 
 SOURCES = tuple(
     Path(__file__).with_name(name)
-    for name in ("layers.c", "frame.c", "bytes.c", "bytes_tiles.c", "fours.c", "halves.c")
+    for name in ("layers.c", "frame.c", "bytes.c", "bytes_tiles.c", "fours.c", "unrounded.c")
 )
 HEADERS = tuple(Path(__file__).with_name(name) for name in ("layers.h", "maps.h", "tiles.h", "lanes.h"))
 FLAGS = ("-O3", "-fopenmp", "-fPIC", "-std=gnu11")
@@ -33,13 +33,13 @@ HERE = "native"
 """This CPU, for the compiler; an older one has narrower vectors."""
 
 
-BYTES, HALVES, FOURS = range(3)
-"""Kinds of maps: 8-bit weights, bfloat16, 4-bit weights."""
+BYTES, HALVES, FOURS, FLOATS = range(4)
+"""Kinds of maps: 8-bit weights, bfloat16, 4-bit weights, float32."""
 
 
 class Map(Structure):
     """A linear map and the kind of its weights: of BYTES values, a scale and a sum of each output; of FOURS values, a
-    step and a middle of each group; of HALVES values alone."""
+    step and a middle of each group; of HALVES and FLOATS values alone."""
 
     _fields_ = (
         *((name, c_void_p) for name in ("values", "scales", "sums")),

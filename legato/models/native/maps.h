@@ -18,11 +18,11 @@ INLINE void fetch(const void *at, int busy) {
 #endif
     __builtin_prefetch((const char *)at + AHEAD, 0, 2);
 }
-enum { BYTES, HALVES, FOURS };     /* kinds of maps */
+enum { BYTES, HALVES, FOURS, FLOATS }; /* kinds of maps */
 enum { GROUP = 32 };               /* inputs that share a step and a middle in FOURS */
 
 typedef struct {
-    const void *values;  /* [n, k]. BYTES: int8; HALVES: bfloat16; FOURS: two a byte, 0 .. 15, the first one low */
+    const void *values;  /* [n, k]. BYTES: int8; HALVES: bfloat16; FLOATS: float32; FOURS: two a byte, 0 .. 15, the first one low */
     const void *scales;  /* BYTES: float32 [n]; FOURS: bfloat16 [n, k / GROUP, 2], step and middle: (q - 8) step + middle */
     const int32_t *sums; /* [n], of the values of an output of BYTES */
     int64_t n, k, kind;
@@ -40,12 +40,13 @@ int64_t prepared_fours(int64_t k);
 float round_row(const float *x, int64_t k, uint8_t *ready);
 float round_groups(const float *x, int64_t k, uint8_t *ready);
 void spread_row(const float *x, int64_t k, uint8_t *ready);
+void copy_row(const float *x, int64_t k, uint8_t *ready);
 
 /* Called by all threads of a team; every output belongs to one of them. No barrier: threads meet when the caller says.
    `y` has `y_row` numbers a row. */
 void multiply_bytes(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row);
 void multiply_fours(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row);
-void multiply_halves(const Map *map, int64_t rows, const uint8_t *ready, float *y, int64_t y_row);
+void multiply_unrounded(const Map *map, int64_t rows, const uint8_t *ready, float *y, int64_t y_row);
 
 /* The first of the outputs, of several rows, where tiles hold `k`: how many. */
 int64_t bytes_by_tiles(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row);
@@ -57,7 +58,7 @@ static inline int64_t prepared_row(const Map *map) {
 static inline float prepare(const Map *map, const float *x, uint8_t *ready) {
     if (map->kind == BYTES) return round_row(x, map->k, ready);
     if (map->kind == FOURS) return round_groups(x, map->k, ready);
-    spread_row(x, map->k, ready);
+    map->kind == HALVES ? spread_row(x, map->k, ready) : copy_row(x, map->k, ready);
     return 1.0f;
 }
 
@@ -65,7 +66,7 @@ static inline void multiply(const Map *map, int64_t rows, const uint8_t *ready, 
                             int64_t y_row) {
     if (map->kind == BYTES) multiply_bytes(map, rows, ready, scales, y, y_row);
     else if (map->kind == FOURS) multiply_fours(map, rows, ready, scales, y, y_row);
-    else multiply_halves(map, rows, ready, y, y_row);
+    else multiply_unrounded(map, rows, ready, y, y_row);
 }
 
 /* What a row is multiplied by so that its peak becomes 127, and what undoes that: NaN where a number is not finite. */

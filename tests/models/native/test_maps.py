@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from legato.models.layers.quantized import GROUP, to_int4, to_int8
-from legato.models.native.layers import HalfLinear, NativeLinear, NativeMap, compiled_map
+from legato.models.native.layers import NativeLinear, NativeMap, UnroundedLinear, compiled_map
 from legato.models.native.library import HERE, Library, Missing, library
 from tests.models.native.older import NO_TILES, OLDER, as_wanted, compiler_name
 
+DTYPES = {"halves": torch.bfloat16, "floats": torch.float32}
 CPUS = [HERE, NO_TILES, *OLDER]
 pytestmark = pytest.mark.skipif(isinstance(library(), Missing), reason="nothing compiled here")
 
@@ -28,22 +29,23 @@ def drawn(*shape: int, seed: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def halves(weight: Tensor, cpu: str) -> HalfLinear:
+def unrounded(weight: Tensor, cpu: str) -> UnroundedLinear:
     linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
-    linear.weight.data = weight.bfloat16()
-    return HalfLinear(linear, found(cpu))
+    linear.weight.data = weight
+    return UnroundedLinear(linear, found(cpu))
 
 
 def linear(kind: str, weight: Tensor, cpu: str) -> tuple[NativeMap, Tensor]:
     """A compiled map and the weights that it stands for, float64."""
-    if kind == "halves":
-        return halves(weight, cpu), weight.bfloat16().double()
+    if kind in DTYPES:
+        weight = weight.to(DTYPES[kind])
+        return unrounded(weight, cpu), weight.double()
     store = to_int8(weight, None) if kind == "bytes" else to_int4(weight)
     return compiled_map(store, found(cpu)), store.dense().double()
 
 
 @pytest.mark.parametrize("cpu", CPUS)
-@pytest.mark.parametrize("kind", ["bytes", "halves", "fours"])
+@pytest.mark.parametrize("kind", ["bytes", "fours", *DTYPES])
 @settings(max_examples=25, deadline=None)
 @given(inputs=st.integers(1, 9), outputs=st.integers(1, 40), rows=st.integers(1, 35), seed=st.integers(0, 99))
 def test_a_row_is_the_same_in_any_company_and_near_the_weights(
@@ -55,13 +57,13 @@ def test_a_row_is_the_same_in_any_company_and_near_the_weights(
     y = made(x)
     assert torch.equal(y, torch.cat([made(row[None]) for row in x]))
     size = (x.double().abs() @ dense.abs().T).clamp(min=1e-30)
-    limit = 1e-6 if kind == "halves" else 1 / 127  # a step of a rounded input is its row's peak over 127
+    limit = 1e-6 if kind in DTYPES else 1 / 127  # a step of a rounded input is its row's peak over 127
     peaks = x.abs().amax(-1, keepdim=True).double() * dense.abs().sum(-1) / size
     assert ((y - x.double() @ dense.T).abs() <= limit * size * peaks.clamp(min=1)).all()
 
 
 @pytest.mark.parametrize("cpu", CPUS)
-@pytest.mark.parametrize("kind", ["bytes", "halves", "fours"])
+@pytest.mark.parametrize("kind", ["bytes", "fours", *DTYPES])
 def test_what_is_not_finite_stays_in_its_row(kind: str, cpu: str) -> None:
     made, _ = linear(kind, drawn(39, 2 * GROUP, seed=1), cpu)
     x = drawn(5, 2 * GROUP, seed=2)
@@ -103,10 +105,13 @@ def test_the_largest_numbers_overflow_nothing(cpu: str) -> None:
 
 
 @pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("dtype", DTYPES.values())
 @settings(max_examples=25, deadline=None)
 @given(width=st.integers(1, 200), outputs=st.integers(1, 20), rows=st.integers(1, 70), seed=st.integers(0, 99))
-def test_halves_of_whole_numbers_are_exact(cpu: str, width: int, outputs: int, rows: int, seed: int) -> None:
+def test_whole_numbers_are_exact_with_unrounded_weights(
+    cpu: str, dtype: torch.dtype, width: int, outputs: int, rows: int, seed: int
+) -> None:
     source = torch.Generator().manual_seed(seed)
     weight = torch.randint(-9, 10, (outputs, width), generator=source).float()
     x = torch.randint(-9, 10, (rows, width), generator=source).float()
-    assert torch.equal(halves(weight, cpu)(x), x @ weight.T)
+    assert torch.equal(unrounded(weight.to(dtype), cpu)(x), x @ weight.T)
