@@ -43,7 +43,7 @@ def test_what_torch_computes_is_not_said_to_be(tiny_checkpoint: TinyCheckpoint) 
 
 
 def spoken(model: LoadedModel, frames: Tensor, tokens: Tensor, slots: list[int], noise: Tensor) -> tuple[Tensor, ...]:
-    """Hidden states of two steps, and the frames drawn from the last."""
+    """Hidden states of two steps, the logits of codebook 0 after the last, and the frames drawn from it."""
     cache = TalkerCache.allocate(model.config.talker.stack, SLOTS, POSITIONS, model.cache_dtype)
     poison(cache, KVRows.of(range(SLOTS)))
     hidden: list[Tensor] = []
@@ -59,7 +59,7 @@ def spoken(model: LoadedModel, frames: Tensor, tokens: Tensor, slots: list[int],
         settings=SamplingRows.of([WARM] * len(slots)).residual,
         noise=noise,
     )
-    return (*hidden, drawn.codes)
+    return (*hidden, model.talker.first_code_logits(hidden[-1]), drawn.codes)
 
 
 @COMPILED

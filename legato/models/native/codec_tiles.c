@@ -4,7 +4,7 @@
 
 #if TILES
 
-/* As many tiles of rows and of outputs: each tile that is loaded is used for both of the other kind. */
+/* `tall` tiles of rows times `cols` of outputs: each tile that is loaded is used for both of the other kind. */
 INLINE void tile(const Kernel *k, const char *w, int cols, const char *rows, int tall, int64_t pitch, float *sums) {
     int64_t steps = k->width / 2, outputs = cols * TILE_BYTES, jump = k->dilation * pitch;
     _tile_zero(0);
@@ -22,7 +22,8 @@ INLINE void tile(const Kernel *k, const char *w, int cols, const char *rows, int
             if (cols > 1) _tile_dpbf16ps(1, 4, 7);
             if (tall > 1) _tile_dpbf16ps(2, 5, 6);
             if (tall > 1 && cols > 1) _tile_dpbf16ps(3, 5, 7);
-            for (int64_t at = 0; at < k->tile_steps * outputs; at += TILE_BYTES) __builtin_prefetch(w + 2 * AHEAD + at, 0, 3);
+            for (int64_t at = 0; at < k->tile_steps * outputs; at += TILE_BYTES)
+                __builtin_prefetch(w + 2 * AHEAD + at, 0, 3);
         }
     _tile_stored(0, sums, PANEL * sizeof(float));
     if (cols > 1) _tile_stored(1, sums + LANES, PANEL * sizeof(float));

@@ -19,8 +19,8 @@ static void keep(const Cache *cache, void *pool, int64_t at, const float *x, int
     for (int64_t i = 0; i < d; i += LANES) store(pool, at + i, lanes(d - i), cache->half, get(x + i, lanes(d - i)));
 }
 
-/* The position that is needed NEXT positions from now. */
-enum { NEXT = 16 };
+enum { NEXT = 16 }; /* keys and values are fetched so many positions ahead */
+
 INLINE void fetch_numbers(const void *pool, int64_t at, int64_t d, int half) {
     for (int64_t i = 0; i < d; i += LINE / size_of(half))
         __builtin_prefetch((const char *)pool + (at + i) * size_of(half), 0, 3);

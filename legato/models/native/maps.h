@@ -1,4 +1,4 @@
-/* What the files of this folder share: linear maps with weights of few bits, and how they are multiplied with rows.
+/* What the files of this folder share: linear maps, most with weights of few bits, and how they are multiplied with rows.
 
    A product takes prepared rows and gives the same numbers for a row in any company, to the bit. library.py mirrors
    `Map`. */
@@ -18,11 +18,13 @@ INLINE void fetch(const void *at, int busy) {
 #endif
     __builtin_prefetch((const char *)at + AHEAD, 0, 2);
 }
+
 enum { BYTES, HALVES, FOURS, FLOATS }; /* kinds of maps */
-enum { GROUP = 32 };               /* inputs that share a step and a middle in FOURS */
+enum { GROUP = 32 };                   /* inputs that share a step and a middle in FOURS */
 
 typedef struct {
-    const void *values;  /* [n, k]. BYTES: int8; HALVES: bfloat16; FLOATS: float32; FOURS: two a byte, 0 .. 15, the first one low */
+    const void *values;  /* [n, k]. BYTES: int8; HALVES: bfloat16; FLOATS: float32; FOURS: two a byte, 0 .. 15, the first
+                            one low */
     const void *scales;  /* BYTES: float32 [n]; FOURS: bfloat16 [n, k / GROUP, 2], step and middle: (q - 8) step + middle */
     const int32_t *sums; /* [n], of the values of an output of BYTES */
     int64_t n, k, kind;
@@ -33,7 +35,7 @@ static inline int64_t padded(int64_t k) { return (k + LINE - 1) / LINE * LINE; }
 
 /* Bytes of a prepared row, a multiple of LINE. */
 int64_t prepared_bytes(int64_t k);
-int64_t prepared_halves(int64_t k);
+int64_t prepared_floats(int64_t k);
 int64_t prepared_fours(int64_t k);
 
 /* `x` [k] as a product takes it, and the scale of the row. */
@@ -52,7 +54,8 @@ void multiply_unrounded(const Map *map, int64_t rows, const uint8_t *ready, floa
 int64_t bytes_by_tiles(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row);
 
 static inline int64_t prepared_row(const Map *map) {
-    return map->kind == BYTES ? prepared_bytes(map->k) : map->kind == FOURS ? prepared_fours(map->k) : prepared_halves(map->k);
+    if (map->kind == BYTES) return prepared_bytes(map->k);
+    return map->kind == FOURS ? prepared_fours(map->k) : prepared_floats(map->k);
 }
 
 static inline float prepare(const Map *map, const float *x, uint8_t *ready) {

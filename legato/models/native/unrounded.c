@@ -9,7 +9,7 @@
 enum { PAIR = 2 * LANES, BLOCK = 32 }; /* rows that are multiplied with all weights before the next ones */
 enum { TALL = REGISTERS == 32 ? 6 : 2 }; /* rows that are multiplied with two outputs at once */
 
-int64_t prepared_halves(int64_t k) { return padded(k) * (int64_t)sizeof(float); }
+int64_t prepared_floats(int64_t k) { return padded(k) * (int64_t)sizeof(float); }
 
 /* Numbers with an even place first, then those with an odd one, of each PAIR: as 16-bit weights come apart. */
 void spread_row(const float *x, int64_t k, uint8_t *ready) {
@@ -27,7 +27,7 @@ void spread_row(const float *x, int64_t k, uint8_t *ready) {
 
 /* As it is, and zeros behind it. */
 void copy_row(const float *x, int64_t k, uint8_t *ready) {
-    memset(ready, 0, (size_t)prepared_halves(k));
+    memset(ready, 0, (size_t)prepared_floats(k));
     memcpy(ready, x, (size_t)k * sizeof *x);
 }
 
