@@ -38,6 +38,7 @@ from legato.models.quantize import KEPT, choose, noted, rounded_names, run_store
 from legato.models.speaker import SpeakerEncoder
 from legato.models.stored import STORED_BYTES, StoredTensors, weight_files
 from legato.models.talker.backbone import Talker
+from legato.models.unfilled import unfilled
 
 __all__ = ["LoadedModel", "Progress", "ProgressCallback", "load_model"]
 
@@ -121,7 +122,7 @@ def load_model(
     compiled = compiled and device.startswith("cpu")
     native = library() if compiled else Missing("")
     choice = choose(quant, config.quantization, device, kernels, compiled=isinstance(native, Library))
-    with torch.device("meta"):
+    with unfilled():
         talker = Talker(config.talker)
         predictor = CodePredictor(config.code_predictor, config.talker.stack.hidden_size)
         decoder = CodecDecoder(config.codec.decoder)
