@@ -76,6 +76,11 @@ def _sampling_rows(rows: tuple[Sampling, ...], device: torch.device) -> Sampling
     )
 
 
+def end_allowed(frames: Tensor, allow_eos: Tensor) -> Tensor:
+    """Whether the end of speech may be drawn, bool [B]: see `process_first_code_logits`."""
+    return allow_eos & (frames >= MIN_FRAMES)
+
+
 def process_first_code_logits(
     logits: Tensor,
     seen: Tensor,
@@ -96,7 +101,7 @@ def process_first_code_logits(
     penalty = repetition_penalty[:, None].to(logits.dtype)
     logits = torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
     ids = torch.arange(logits.shape[1], device=logits.device)
-    may_end = allow_eos & (frames >= MIN_FRAMES)
+    may_end = end_allowed(frames, allow_eos)
     legal = (ids < codebook_size) & (ids != eos) | ((ids == eos) & may_end[:, None])
     return logits.masked_fill(~legal, float("-inf"))
 

@@ -130,8 +130,8 @@ static const float *processed(const First *first, int64_t row, int64_t V, const 
     return to;
 }
 
-/* One code a row, of codebook 0 where there is a `first`, into `codes`, whose rows are `codes_row` apart, as those of `uniform` are `uniform_row`; where a row is
-   not finite `finite` becomes 0. Not 0 if there is no memory. */
+/* One code a row, of codebook 0 where there is a `first`, into `codes`, whose rows are `codes_row` apart, as those of
+   `uniform` are `uniform_row`; where a row is not finite `finite` becomes 0. Not 0 if there is no memory. */
 int legato_draw(int64_t rows, int64_t V, int64_t threads, const float *logits, const First *first,
                 const Settings *settings, const double *uniform, int64_t uniform_row, int64_t *codes, int64_t codes_row,
                 uint8_t *finite) {

@@ -16,7 +16,7 @@ from legato.models.layers.decoder_layer import Cells
 from legato.models.layers.rope import Rotation
 from legato.models.native.layers import NativeLayers, NativeMap, places
 from legato.models.native.library import Library
-from legato.models.sampling import MIN_FRAMES, Drawn, DrawSettings
+from legato.models.sampling import Drawn, DrawSettings, end_allowed
 
 
 class Predictor(Structure):
@@ -97,7 +97,7 @@ def draw_first_compiled(
     uniform: Tensor,
 ) -> Drawn:
     """`sampling.process_first_code_logits` and `sampling.draw` of float32 `logits` [B, V], as `draw_compiled`."""
-    held, may_end = seen.contiguous(), allow_eos & (frames >= MIN_FRAMES)
+    held, may_end = seen.contiguous(), end_allowed(frames, allow_eos)
     penalty = repetition_penalty.float().contiguous()
     first = First(held.data_ptr(), may_end.data_ptr(), penalty.data_ptr(), codebook_size, eos)
     drawn = _drawn(found, logits, first, settings, uniform)
