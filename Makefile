@@ -1,5 +1,5 @@
-# The one door to this repository. `make` alone lists what there is.
-# Each target does its own set-up, on a machine that has Python 3.10 or newer, git and make; a second run starts at once.
+# Development tasks. `make` lists the targets.
+# Each target sets up its environment on first use. Requires Python 3.10 or newer, git and make.
 
 PYTHON ?= python3
 TEXT ?= Hello from Legato.
@@ -8,7 +8,7 @@ ARGS ?=
 TORCH_INDEX ?=
 CONSTRAINTS ?= constraints.txt
 
-# `make voice`: seconds of one core for the teacher's speech, the codec's two phases and the talker. More is better.
+# `make voice`: CPU seconds (one core) for synthesizing training speech, the two codec phases, and the talker.
 SPEECH_S ?= 18000
 CODEC_S ?= 7200
 CODEC_GAN_S ?= 3600
@@ -27,7 +27,7 @@ DEV := $(VENV)/dev.stamp
 PARITY := $(PARITY_VENV)/made.stamp
 VOICE := $(VOICE_VENV)/made.stamp
 
-# Handed over in the environment, so that quotes and dollar signs in a text arrive as they were typed.
+# Passed through the environment, so that quotes and dollar signs in the text are preserved.
 export LEGATO_SAY_TEXT := $(value TEXT)
 
 .DEFAULT_GOAL := help
@@ -36,21 +36,21 @@ export LEGATO_SAY_TEXT := $(value TEXT)
 help:
 	@echo 'Legato: exact streaming inference for Qwen3-TTS-class speech models'
 	@echo
-	@echo '  make say TEXT="Hello from Legato."   speak with the voice in this repository; writes out.wav'
-	@echo '  make test                            all tests (ARGS="-k codec -x" goes to pytest)'
-	@echo '  make check                           lint, formatting and types'
-	@echo '  make format                          put the code in the form that `make check` asks for'
-	@echo '  make parity                          compare with the official package, in an environment of its own'
-	@echo '  make parity-full                     the same, and once more at the full 0.6B size'
-	@echo '  make voice                           train the embedded voice again (about ten hours of one core)'
-	@echo '  make clean, make clean-all           remove what commands left behind; the environments too'
+	@echo '  make say TEXT="Hello from Legato."   synthesize with the embedded voice; writes out.wav'
+	@echo '  make test                            run all tests (ARGS="-k codec -x" is passed to pytest)'
+	@echo '  make check                           check lint, formatting and types'
+	@echo '  make format                          fix lint and formatting'
+	@echo '  make parity                          compare with the official package, in a separate environment'
+	@echo '  make parity-full                     the same, also at the full 0.6B size'
+	@echo '  make voice                           train the embedded voice (about ten CPU hours on one core)'
+	@echo '  make clean, make clean-all           remove generated files; clean-all also removes environments'
 	@echo
-	@echo '  OUT=file.wav      where `make say` writes           ARGS="..."   more options for the command below'
-	@echo '  PYTHON=python3.12 which Python makes .venv'
-	@echo '  TORCH_INDEX=URL   where torch is taken from. On Linux PyPI has the CUDA build (several GB);'
-	@echo '                    https://download.pytorch.org/whl/cpu has the small one for the CPU'
+	@echo '  OUT=file.wav      output of `make say`              ARGS="..."   extra arguments of the command'
+	@echo '  PYTHON=python3.12 Python that creates .venv'
+	@echo '  TORCH_INDEX=URL   package index for torch. On Linux, PyPI has the CUDA build (several GB);'
+	@echo '                    https://download.pytorch.org/whl/cpu has the smaller CPU build'
 	@echo
-	@echo 'After `make say` the command itself is $(BIN)/legato; try `$(BIN)/legato --help`.'
+	@echo '`make say` installs the command $(BIN)/legato; see `$(BIN)/legato --help`.'
 
 say: $(RUN)
 	@$(BIN)/legato say -o "$(OUT)" $(ARGS) -- "$$LEGATO_SAY_TEXT"
@@ -73,7 +73,7 @@ parity: $(RUN) $(PARITY)
 parity-full: $(RUN) $(PARITY)
 	@$(BIN)/python -m parity.run --oracle $(PARITY_VENV)/bin/python --full $(ARGS)
 
-# Every step may be stopped and run again: it goes on from what it has made (recipes/embedded/README.md).
+# Every step can be interrupted and resumed (recipes/embedded/README.md).
 RECIPE := cd recipes/embedded && ../../$(VOICE_VENV)/bin/python
 voice: $(VOICE)
 	$(RECIPE) assets.py
@@ -101,11 +101,11 @@ clean-all: clean
 
 define require_python
 @command -v "$(PYTHON)" >/dev/null || { \
-	  echo "There is no '$(PYTHON)' here. Install Python 3.10 or newer, or name one: make PYTHON=/path/to/python ..." >&2; exit 1; }
+	  echo "'$(PYTHON)' was not found. Install Python 3.10 or newer, or set PYTHON: make PYTHON=/path/to/python ..." >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-	  echo "Legato needs Python 3.10 or newer; '$(PYTHON)' is $$("$(PYTHON)" -V 2>&1). Name another: make PYTHON=python3.11 ..." >&2; exit 1; }
+	  echo "Legato requires Python 3.10 or newer; '$(PYTHON)' is $$("$(PYTHON)" -V 2>&1). Use another: make PYTHON=python3.11 ..." >&2; exit 1; }
 	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || { \
-	  echo "'$(PYTHON)' cannot make virtual environments. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	  echo "'$(PYTHON)' cannot create virtual environments. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 endef
 
 $(MADE):
@@ -113,27 +113,27 @@ $(MADE):
 	"$(PYTHON)" -m venv $(VENV)
 	@touch $@
 
-# torch is most of the download, so its progress is shown; the rest comes quietly.
+# torch is most of the download, so only its progress is shown.
 define install_torch
 @$(1)/bin/python -c 'import torch' 2>/dev/null || { \
 	  if [ -n "$(TORCH_INDEX)" ]; then set -- --no-deps --index-url "$(TORCH_INDEX)"; else set --; fi; \
 	  if [ -z "$(TORCH_INDEX)" ] && [ "$$(uname -s)" = Linux ] && ! command -v nvidia-smi >/dev/null; then \
-	    echo 'There is no NVIDIA GPU here. If several GB are announced below, stop and add'; \
+	    echo 'No NVIDIA GPU was found. To avoid the CUDA build (several GB), stop and add'; \
 	    echo '  TORCH_INDEX=https://download.pytorch.org/whl/cpu'; fi; \
 	  $(1)/bin/python -m pip --disable-pip-version-check install "$$@" "$$(grep '^torch==' constraints.txt)"; }
 endef
 
 $(RUN): pyproject.toml constraints.txt $(MADE)
-	@echo 'Setting up $(VENV), once.'
+	@echo 'Creating $(VENV).'
 	$(call install_torch,$(VENV))
 	$(PIP) install -c "$(CONSTRAINTS)" -e '.[server]'
 	@touch $@
 
-# The official package, beside ours and never with it: its dependencies are pinned by parity/requirements.txt, and it is
-# installed without them because it asks for a demo's worth more.
+# The official package has its own environment. Its dependencies are pinned in parity/requirements.txt; it is installed
+# with --no-deps because it also requires the packages of its demo.
 $(PARITY): parity/requirements.txt
 	$(require_python)
-	@echo 'Setting up $(PARITY_VENV), once.'
+	@echo 'Creating $(PARITY_VENV).'
 	"$(PYTHON)" -m venv $(PARITY_VENV)
 	$(call install_torch,$(PARITY_VENV))
 	$(PARITY_PIP) install -r parity/requirements.txt
@@ -142,7 +142,7 @@ $(PARITY): parity/requirements.txt
 
 $(VOICE): recipes/embedded/requirements.txt
 	$(require_python)
-	@echo 'Setting up $(VOICE_VENV), once.'
+	@echo 'Creating $(VOICE_VENV).'
 	"$(PYTHON)" -m venv $(VOICE_VENV)
 	$(call install_torch,$(VOICE_VENV))
 	$(VOICE_PIP) install -r recipes/embedded/requirements.txt -e .

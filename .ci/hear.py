@@ -1,6 +1,6 @@
-"""Says whether a WAV file holds something that sounds like speech: length, level, and the ups and downs of syllables.
+"""Checks that a WAV file sounds like speech: format, duration, level, and level changes as of syllables.
 
-Reads one file with the standard library and numpy. It cannot tell words; the recipe's recogniser does that.
+Uses the standard library and numpy. It does not recognize words; the recipe's speech recognizer does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ FRAME_SAMPLES = 1_920
 
 def main(path: str) -> int:
     with wave.open(path) as file:
-        form = (file.getframerate(), file.getnchannels(), file.getsampwidth())
+        audio_format = (file.getframerate(), file.getnchannels(), file.getsampwidth())
         samples = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2") / 32768.0
     seconds = len(samples) / SAMPLE_RATE_HZ
     windows = samples[: len(samples) // 480 * 480].reshape(-1, 480)  # 20 ms each
@@ -27,13 +27,13 @@ def main(path: str) -> int:
     print(f"{path}: {seconds:.2f} s, peak {peak:.2f}, {loud:.0%} louder than -40 dB, level spread {spread_db:.1f} dB,")
     print(f"  spectral flatness {flatness:.3f} (white noise is near 0.56)")
     checks = {
-        "24 kHz, mono, 16 bit": form == (SAMPLE_RATE_HZ, 1, 2),
+        "24 kHz, mono, 16 bit": audio_format == (SAMPLE_RATE_HZ, 1, 2),
         "whole frames": len(samples) % FRAME_SAMPLES == 0,
         "between 0.6 and 8 seconds": 0.6 <= seconds <= 8.0,
-        "heard, and not clipped": peak >= 0.05 and float((np.abs(samples) > 0.999).mean()) < 0.001,
-        "a good part of it is sound": loud >= 0.3,
-        "loud and soft parts": spread_db >= 5.0,
-        "not noise": flatness < 0.3,
+        "audible and not clipped": peak >= 0.05 and float((np.abs(samples) > 0.999).mean()) < 0.001,
+        "at least 30% is loud": loud >= 0.3,
+        "level varies": spread_db >= 5.0,
+        "not white noise": flatness < 0.3,
     }
     for name, holds in checks.items():
         print(f"  {'yes' if holds else 'NO '}  {name}")

@@ -1,4 +1,4 @@
-"""`python -m legato` is the command `legato`."""
+"""`python -m legato` runs the command `legato`."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""The Python face: `load` a checkpoint, `stream` packets or `say` a whole text.
+"""The Python interface: `load` a checkpoint, `stream` packets or `say` a whole text.
 
-A `Legato` owns one engine from `load` to `close`. All of it may be called from any thread; streams are independent.
+A `Legato` owns one engine from `load` to `close`. All methods may be called from any thread; streams are independent.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+import asyncio
+import warnings
+from collections.abc import AsyncIterable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -15,236 +17,227 @@ import numpy as np
 import numpy.typing as npt
 
 from legato.audio.reference import load_reference
+from legato.backends.base import Backend
+from legato.backends.select import load_backend
+from legato.config.deprecation import accept_old_names
 from legato.config.engine import EngineConfig
 from legato.config.quantization import NONE
-from legato.engine.demand import BACKGROUND, UNLIMITED, Demand
 from legato.engine.engine import Engine
+from legato.engine.flow_control import BACKGROUND, UNLIMITED, FlowControl
 from legato.engine.frontend import front_end_of
-from legato.engine.handle import Opened, StreamHandle
-from legato.engine.resolve import Reference, SamplingOptions, SpeechRequest, chosen_sampling, default_sampling, resolve
-from legato.engine.stats import EngineSnapshot, StreamTiming
+from legato.engine.handle import Opened
+from legato.engine.heartbeat import EngineHealth
+from legato.engine.request import Reference, SpeechRequest, chosen_sampling, default_sampling, resolve
+from legato.engine.stats import EngineSnapshot
 from legato.engine.stream import StreamEvent
-from legato.engine.voices import VoiceStore
+from legato.engine.text_source import TextSource, check_text_source
+from legato.engine.voice_cache import VoiceStore
 from legato.errors import InputError
-from legato.flow import FinishReason, Packet, Sampling, TextLayout
-from legato.models.load import LoadedModel, Progress, load_model
-from legato.models.locate import locate
+from legato.speech import Speech, Stream
+from legato.types import DEFAULT_PACKET_FRAMES, SamplingOptions, SamplingParams, TextLayout
+from legato.weights.hub import locate
+from legato.weights.loading import Progress
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-DTYPES = ("auto", "float32", "bfloat16")
+__all__ = ["CloneReference", "Legato", "Speech", "Stream", "Voice", "load"]
+
+Recording = str | Path | bytes | npt.NDArray[np.float32]
+"""A recording of a voice: a path, the bytes of an audio file, or float32 mono samples [N] at the model's rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloneReference:
-    """The recording of a voice to clone: a file, its bytes, or float32 mono samples at the model's rate.
+    """The recording of a voice to clone.
 
-    `transcript` is what is said in it. With it the model continues the recording (closest likeness); without it the
-    clone uses a speaker vector alone. `append_silence_s` keeps the recording's last sound out of the new speech.
+    `transcript` is the text spoken in it. With a transcript the model continues the recording, which gives the closest
+    likeness; without one, the clone uses only a speaker vector. `append_silence_s` of silence after the recording keeps
+    its last sound out of the new speech.
     """
 
-    audio: str | Path | bytes | npt.NDArray[np.float32]
+    audio: Recording
     transcript: str = ""
     append_silence_s: float = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class VoiceInfo:
-    """A built-in voice."""
+class Voice:
+    """A built-in voice. `dialect` is the name of its Chinese dialect, or "" if it has none."""
 
     name: str
     dialect: str
 
 
-@dataclass(frozen=True, slots=True)
-class Speech:
-    """A whole utterance: float32 samples in [-1, 1], why it ended, and when its stages happened."""
+if not TYPE_CHECKING:
 
-    samples: npt.NDArray[np.float32]
-    sample_rate_hz: int
-    frames: int
-    finish_reason: FinishReason
-    timing: StreamTiming
-
-    @property
-    def seconds(self) -> float:
-        return len(self.samples) / self.sample_rate_hz
-
-
-class Stream:
-    """The packets of one utterance, in order; also the way to cancel it and to see its timing and notes."""
-
-    def __init__(self, handle: StreamHandle, notes: tuple[str, ...]) -> None:
-        self.timing = handle.timing
-        self.notes = notes
-        self._handle = handle
-
-    def __iter__(self) -> Iterator[Packet]:
-        """Packets until the last; leaving the loop early cancels the stream."""
-        try:
-            for packet in self._handle:
-                yield packet
-                if packet.last and self._handle.source_errors:
-                    raise self._handle.source_errors[0]
-        finally:
-            self._handle.cancel()
-
-    async def __aiter__(self) -> AsyncIterator[Packet]:
-        """The same for an event loop, which is never blocked; no thread is used."""
-        try:
-            async for packet in self._handle:
-                yield packet
-                if packet.last and self._handle.source_errors:
-                    raise self._handle.source_errors[0]
-        finally:
-            self._handle.cancel()
-
-    @property
-    def budget_frames(self) -> int:
-        """The text-scaled limit in force where `max_frames` is 0; 0 where speech ends with its text track instead."""
-        return self._handle.budget_frames
-
-    def cancel(self) -> None:
-        """Stop generating; the iteration ends with an empty last packet."""
-        self._handle.cancel()
-
-    def feed(self, text: str | Iterable[str]) -> None:
-        """Give the text: at once, or in pieces from an iterable that a thread of its own reads as they come."""
-        self._handle.feed(text)
+    def __getattr__(name: str) -> object:
+        if name == "VoiceInfo":
+            warnings.warn("VoiceInfo is deprecated: use Voice", DeprecationWarning, stacklevel=2)
+            return Voice
+        raise AttributeError(f"module 'legato.api' has no attribute {name!r}")
 
 
 class Legato:
-    """A loaded model that speaks. Use as a context manager, or call `close`."""
+    """A loaded model with its engine. Use it as a context manager, or call `close`."""
 
-    def __init__(self, model: LoadedModel, config: EngineConfig, *, settle: Callable[[], None] = lambda: None) -> None:
-        """`settle` waits for the device after each part of a turn, where somebody measures the parts."""
-        self.model = model
+    def __init__(self, backend: Backend, config: EngineConfig, *, settle: Callable[[], None] = lambda: None) -> None:
+        """`settle` synchronizes the device after each part of an engine step, for measurements of the parts."""
+        self.backend = backend
+        self.model = model = backend.model
         self.config = config
         self._front_end = front_end_of(model)
         self._voices = VoiceStore(
-            model.decoder, model.encoder, model.speaker_encoder, limit_bytes=config.voice_cache_bytes
+            backend.decoder, model.encoder, model.speaker_encoder, limit_bytes=config.voice_cache_bytes
         )
-        self._engine = Engine(model, self._front_end, config, settle=settle)
+        self._engine = Engine(backend, self._front_end, config, synchronize=settle)
 
     @property
     def sample_rate_hz(self) -> int:
-        """Rate of all samples."""
+        """Sample rate of all output."""
         return self.model.config.codec.sample_rate_hz
 
-    def voices(self) -> list[VoiceInfo]:
-        """The built-in voices; none where voices are cloned or described."""
+    def voices(self) -> list[Voice]:
+        """The built-in voices; empty for models whose voices are cloned or described."""
         talker = self.model.config.talker
-        return [VoiceInfo(name, talker.dialects.get(name, "")) for name in talker.speakers]
+        return [Voice(name, talker.dialects.get(name, "")) for name in talker.speakers]
 
     @property
     def changes_speed(self) -> bool:
-        """Whether `speed` can be other than 1."""
+        """True if `speed` may differ from 1."""
         return self._front_end.changes_speed
 
-    def default_sampling(self) -> Sampling:
-        """How the checkpoint's makers draw codes."""
+    def default_sampling(self) -> SamplingParams:
+        """The sampling parameters of the checkpoint. Change some with `dataclasses.replace`."""
         return default_sampling(self.model.config)
 
+    @accept_old_names(demand="flow_control")
     def stream(
         self,
-        text: str | Iterable[str],
+        text: TextSource,
         *,
         voice: str = "",
         language: str = "auto",
         instruct: str = "",
-        clone: CloneReference | None = None,
+        clone: CloneReference | Recording | None = None,
+        ref_text: str = "",
         seed: int = 0,
-        packet_frames: tuple[int, ...] = (1, 2, 4),
+        packet_frames: tuple[int, ...] = DEFAULT_PACKET_FRAMES,
         max_frames: int = 0,
         layout: TextLayout | None = None,
         speed: float = 1.0,
-        demand: Demand = UNLIMITED,
-        **sampling: Unpack[SamplingOptions],
+        flow_control: FlowControl = UNLIMITED,
+        sampling: SamplingParams | None = None,
+        **options: Unpack[SamplingOptions],
     ) -> Stream:
-        """Speak `text`, given whole or in pieces as they come, and yield its packets as they are made.
+        """Synthesize `text` and return its packets as a stream.
 
-        `voice`: a built-in voice ("": the first). `instruct`: how to speak, or which voice to design. `max_frames`:
-        your limit in frames of 80 ms (0: a budget scaled to the text). `packet_frames`: frames of the first, second,
-        ... packet. `speed`: tempo, where the model has control of it. `demand`: how far ahead of its reader the stream
-        may run (`legato.engine.demand`). What can be refused without the text is refused here with an `InputError`;
-        what is wrong with the text is raised by the iteration.
+        Args:
+            text: A string, or an iterable or async iterable of pieces of text, cut anywhere.
+            voice: A built-in voice; "" is the first one.
+            language: "auto" or a language of the model.
+            instruct: How to speak, or with a voice-design model the voice to create.
+            clone: The voice to clone (Base models): a `CloneReference`, or its audio only.
+            ref_text: The transcript of `clone`.
+            seed: Seed of the sampler. The same request with the same seed gives the same codes.
+            packet_frames: Frames (80 ms) of the first, second, ... packet; the last number repeats.
+            max_frames: Frame limit of the stream; 0 computes a limit from the text.
+            layout: Text before the first frame, or one token per frame; None selects the model's default.
+            speed: Tempo, for models that support it.
+            flow_control: How far generation may run ahead of playback (`legato.engine.flow_control`).
+            sampling: Sampling parameters; None selects the checkpoint's.
+            options: Single sampling parameters that replace those of `sampling`.
+
+        Raises:
+            InputError: The request is invalid. Errors of the text itself are raised by the iteration.
+            QueueFullError: Too many streams are waiting.
         """
-        asked = SpeechRequest(
+        check_text_source(text)
+        request = SpeechRequest(
             voice=voice,
             language=language,
             instruct=instruct,
-            reference=self.reference(clone) if clone is not None else None,
-            sampling=chosen_sampling(self.model.config, sampling),
+            reference=self._clone_reference(clone, ref_text),
+            sampling=chosen_sampling(self.model.config, options, sampling),
             layout=layout,
             seed=seed,
             packet_frames=packet_frames,
             max_frames=max_frames,
-            demand=demand,
+            flow_control=flow_control,
             speed=speed,
         )
-        opened = self.open(asked, whole_text=isinstance(text, str))
-        stream = Stream(opened.handle, opened.notes)
+        opened = self.open(request, whole_text=isinstance(text, str))
+        stream = Stream(opened.handle, opened.notes, self.sample_rate_hz)
         stream.feed(text)
         return stream
 
     def open(
         self, asked: SpeechRequest, *, whole_text: bool, deliver: Callable[[StreamEvent], None] | None = None
     ) -> Opened:
-        """Submit a stream whose text is still to be given through its handle; a server's way in.
+        """Submit a stream whose text follows through its handle; used by servers.
 
-        `whole_text`: the text will come at once, which decides the default layout. `deliver` takes the packets, see
-        `Engine.submit`; without it they are read from the handle.
+        `whole_text`: the text will be given in one piece, which decides the default layout. `deliver` receives the
+        packets on the engine thread, see `Engine.submit`; without it they are read from the handle.
         """
         resolved = resolve(asked, self.model.config, self._front_end, self._voices, whole_text=whole_text)
         return Opened(self._engine.submit(resolved.request, deliver), resolved.notes)
 
     def stats(self) -> EngineSnapshot:
-        """What the engine did since it was loaded."""
+        """Counters of the engine since it was loaded."""
         return self._engine.stats()
 
     def say(
         self,
-        text: str | Iterable[str],
+        text: TextSource,
         *,
         voice: str = "",
         language: str = "auto",
         instruct: str = "",
-        clone: CloneReference | None = None,
+        clone: CloneReference | Recording | None = None,
+        ref_text: str = "",
         seed: int = 0,
         max_frames: int = 0,
         layout: TextLayout | None = None,
         speed: float = 1.0,
-        **sampling: Unpack[SamplingOptions],
+        sampling: SamplingParams | None = None,
+        **options: Unpack[SamplingOptions],
     ) -> Speech:
-        """Speak `text` and return all of it; the arguments are those of `stream`."""
+        """Synthesize `text` and return the complete utterance. The arguments are those of `stream`.
+
+        It blocks, so an async iterable is refused on a running event loop: use `async for` over `stream` there.
+        """
+        if isinstance(text, AsyncIterable) and _on_event_loop():
+            raise InputError(
+                "say() would block the event loop that produces the text: use `async for packet in tts.stream(...)`",
+                field="text",
+            )
         stream = self.stream(
             text,
             voice=voice,
             language=language,
             instruct=instruct,
             clone=clone,
+            ref_text=ref_text,
             seed=seed,
             max_frames=max_frames,
             layout=layout,
             speed=speed,
-            demand=BACKGROUND,
-            **sampling,
+            flow_control=BACKGROUND,
+            sampling=sampling,
+            **options,
         )
-        packets = list(stream)
-        reason = packets[-1].finish_reason
-        assert reason is not None, "the last packet carries the finish reason"
-        return Speech(
-            samples=np.concatenate([packet.float32() for packet in packets]),
-            sample_rate_hz=self.sample_rate_hz,
-            frames=sum(packet.frames for packet in packets),
-            finish_reason=reason,
-            timing=stream.timing,
-        )
+        return stream.speech()
 
-    def close(self, *, drain: bool = False) -> None:
-        """Stop the engine; streams under way end as cancelled, or with `drain` speak the text that they have."""
-        self._engine.close(drain=drain)
+    def health(self) -> EngineHealth:
+        """State of the engine thread and age of its current step; never waits for the engine."""
+        return self._engine.health()
+
+    def close(self, *, drain: bool = False) -> bool:
+        """Stop the engine. Active streams end as cancelled, or with `drain` after the text they already have.
+
+        Returns False if the engine does not stop because one of its steps hangs.
+        """
+        return self._engine.close(drain=drain)
 
     def __enter__(self) -> Legato:
         return self
@@ -253,47 +246,92 @@ class Legato:
         self.close()
 
     def reference(self, clone: CloneReference) -> Reference:
-        """The recording as the engine takes it: read, checked, brought to the model's rate, silence appended."""
+        """Read and check the recording, resample it to the model's rate, and append the silence."""
         samples = load_reference(clone.audio, self.sample_rate_hz)
         silence = np.zeros(round(clone.append_silence_s * self.sample_rate_hz), dtype=np.float32)
         return Reference(np.concatenate([samples, silence]), clone.transcript)
 
+    def _clone_reference(self, clone: CloneReference | Recording | None, ref_text: str) -> Reference | None:
+        if clone is None:
+            if ref_text:
+                raise InputError("ref_text is the transcript of clone: pass both", field="ref_text")
+            return None
+        if not isinstance(clone, CloneReference):
+            return self.reference(CloneReference(clone, ref_text))
+        if ref_text and clone.transcript:
+            raise InputError("the transcript is given twice: in clone and as ref_text", field="ref_text")
+        return self.reference(replace(clone, transcript=ref_text or clone.transcript))
 
+
+@accept_old_names(slots="max_num_seqs", positions="max_seq_len", queue="max_queue", graphs="cuda_graphs")
 def load(
     model: str | Path = "embedded",
     *,
     device: str = "cpu",
     dtype: str = "auto",
     codec_dtype: str = "auto",
-    slots: int = 1,
-    positions: int = 2048,
-    queue: int = 64,
     quant: str = NONE,
-    deterministic: bool = False,
-    graphs: bool = True,
+    config: EngineConfig | None = None,
+    max_num_seqs: int | None = None,
+    max_seq_len: int | None = None,
+    max_queue: int | None = None,
+    deterministic: bool | None = None,
+    cuda_graphs: bool | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Legato:
-    """Load a checkpoint: "embedded" (ships with Legato), a folder, or a hub id such as `Qwen/Qwen3-TTS-12Hz-0.6B-Base`.
+    """Load a checkpoint and start its engine.
 
-    `dtype` of talker and code predictor, `codec_dtype` of the codec: "float32", "bfloat16" or "auto" (float32 on a CPU;
-    bfloat16 talker and float32 codec on CUDA). `slots`: streams that speak at once. `positions`: prompt and frames
-    that one sequence may take. `queue`: streams that may wait for a slot; one more is refused. `quant`: "none", "int8",
-    "int4" or "auto" rounds the weights of talker and code predictor (`model.quant_note` says what was taken and why).
-    `deterministic`: the same request and seed give the same samples to the bit in any company, on a CPU in float32;
-    where torch computes, it costs the gain of batching. `graphs`: on CUDA the work of a step is recorded here, which
-    takes seconds, and launched as a whole. Raises `CheckpointError` naming what is missing or wrong.
+    Args:
+        model: "embedded" (ships with Legato), a folder, or a hub id such as `Qwen/Qwen3-TTS-12Hz-0.6B-Base`.
+        device: "cpu", "cuda" or "cuda:N".
+        dtype: "float32", "bfloat16" or "auto" (float32 on a CPU, bfloat16 on CUDA), for talker and code predictor.
+        codec_dtype: The same for the codec; "auto" is float32.
+        quant: "none", "int8", "int4" or "auto": quantization of the weights of talker and code predictor.
+        config: All settings of the engine. The arguments below set one field each and cannot be combined with it.
+        max_num_seqs: Streams that generate at the same time.
+        max_seq_len: Prompt positions and frames of one sequence.
+        max_queue: Streams that may wait for a slot.
+        deterministic: Bit-identical output for the same request and seed, for every batch composition.
+        cuda_graphs: On CUDA, capture the work of a step as CUDA graphs.
+        progress: Called with the progress of downloading and loading.
+
+    Raises:
+        InputError: An argument is invalid.
+        CheckpointError: The checkpoint is missing, incomplete or not supported; the message names the cause.
     """
-    for name, value in (("dtype", dtype), ("codec_dtype", codec_dtype)):
-        if value not in DTYPES:
-            raise InputError(f"{name} must be one of {', '.join(DTYPES)}, not {value!r}", field=name)
-    talker_dtype = dtype if dtype != "auto" else ("float32" if device.startswith("cpu") else "bfloat16")
-    loaded = load_model(
+    engine_config = _engine_config(
+        config,
+        max_num_seqs=max_num_seqs,
+        max_seq_len=max_seq_len,
+        max_queue=max_queue,
+        deterministic=deterministic,
+        cuda_graphs=cuda_graphs,
+    )
+    backend = load_backend(
         locate(model, progress=progress),
-        talker_dtype=talker_dtype,
-        codec_dtype=codec_dtype if codec_dtype != "auto" else "float32",
         device=device,
+        dtype=dtype,
+        codec_dtype=codec_dtype,
         quant=quant,
         progress=progress,
     )
-    limits = EngineConfig(streams=slots, kv_slots=slots + 1, positions=positions, queue=queue)
-    return Legato(loaded, replace(limits, deterministic=deterministic, graphs=graphs))
+    return Legato(backend, engine_config)
+
+
+def _engine_config(config: EngineConfig | None, **fields: int | None) -> EngineConfig:
+    """`config`, or the defaults with those `fields` replaced that are not None. Both together are an `InputError`."""
+    given = {name: value for name, value in fields.items() if value is not None}
+    if config is None:
+        return EngineConfig(**given)  # type: ignore[arg-type]
+    if given:
+        name = next(iter(given))
+        raise InputError(f"pass {name} in config, or without config", field=name)
+    return config
+
+
+def _on_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,7 +1,6 @@
-"""One tree of exceptions. Each class has a stable `code` (for clients and logs) and may name the `field` at fault.
+"""Exceptions of Legato, in one hierarchy. Each class has a stable `code` for clients and logs.
 
-Every message says what is wrong, with the values, and the way out. Knows nothing of HTTP: a server maps codes to
-statuses.
+A message states what is wrong, with the values, and how to fix it. The server maps codes to HTTP statuses.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from typing import ClassVar
 
 
 class LegatoError(Exception):
-    """Root of all errors that Legato raises on purpose. `field` names the input at fault, "" where none is."""
+    """Base class of all Legato errors. `field` names the invalid input, "" if there is none."""
 
     code: ClassVar[str] = "error"
 
@@ -20,37 +19,37 @@ class LegatoError(Exception):
 
 
 class InputError(LegatoError):
-    """The request cannot be served as it was asked."""
+    """The request is invalid."""
 
     code = "invalid_request"
 
 
 class UnspeakableTextError(InputError):
-    """Nothing in the text can be spoken by the chosen model."""
+    """The text has nothing that the model can speak."""
 
     code = "unspeakable_text"
 
 
 class TextTooLongError(InputError):
-    """The text, reference or frame limit does not fit; the message gives the numbers."""
+    """The text, reference or frame limit does not fit in a KV slot; the message gives the numbers."""
 
     code = "too_long"
 
 
 class UnknownVoiceError(InputError):
-    """No such voice or speaker; the message lists the allowed ones."""
+    """Unknown voice or speaker; the message lists the valid ones."""
 
     code = "unknown_voice"
 
 
 class UnknownLanguageError(InputError):
-    """No such language; the message lists the allowed ones."""
+    """Unknown language; the message lists the valid ones."""
 
     code = "unknown_language"
 
 
 class SamplingError(InputError):
-    """A sampling value is outside its range."""
+    """A sampling parameter is out of range."""
 
     code = "invalid_sampling"
 
@@ -62,49 +61,49 @@ class ReferenceAudioError(InputError):
 
 
 class UnsupportedError(InputError):
-    """This model or build cannot do what was asked; the message says which one can."""
+    """This model or build does not support the request; the message names one that does."""
 
     code = "unsupported"
 
 
 class CheckpointError(LegatoError):
-    """A checkpoint is missing, incomplete or not one that this engine computes correctly."""
+    """A checkpoint is missing, incomplete or not supported."""
 
     code = "checkpoint"
 
 
 class ConfigError(CheckpointError):
-    """A key of the checkpoint's JSON is missing, mistyped, or has a value that is not supported."""
+    """A key of the checkpoint's JSON is missing, has the wrong type, or has an unsupported value."""
 
     code = "checkpoint_config"
 
 
 class TensorError(CheckpointError):
-    """Tensors are missing, left over or misshapen; the message names each."""
+    """Tensors are missing, unexpected or have the wrong shape; the message names each."""
 
     code = "checkpoint_tensors"
 
 
 class DownloadError(CheckpointError):
-    """The checkpoint cannot be fetched; the message says what to fetch and where to put it."""
+    """The checkpoint cannot be downloaded; the message says what to download and where to put it."""
 
     code = "checkpoint_download"
 
 
 class StateError(LegatoError):
-    """An event that the state does not allow, a stale lease, a row of the wrong pool: the caller's fault or ours."""
+    """An operation is not allowed in the current state, for example an unexpected event or a stale lease."""
 
     code = "state"
 
 
 class GenerationError(LegatoError):
-    """One sequence failed while it was generated; others are unharmed."""
+    """Generation of one stream failed. Other streams are not affected."""
 
     code = "generation"
 
 
 class BadCodeError(GenerationError):
-    """A code outside its codebook reached the codec."""
+    """A code is outside its codebook."""
 
     code = "bad_code"
 
@@ -116,12 +115,12 @@ class NonFiniteError(GenerationError):
 
 
 class QueueFullError(LegatoError):
-    """Too many streams wait already; try again later."""
+    """Too many streams are waiting; retry later."""
 
     code = "queue_full"
 
 
 class EngineClosedError(LegatoError):
-    """The engine was closed, or its device failed; streams that were under way end with this."""
+    """The engine was closed or its device failed. Active streams end with this error."""
 
     code = "engine_closed"

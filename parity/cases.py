@@ -1,6 +1,6 @@
-"""What parity is checked on: the cases, as data that both sides read.
+"""The cases of the comparison with the official package, as data for both sides.
 
-Knows neither the official package nor Legato: plain Python and numpy, so that it can be imported in both environments.
+Uses only Python and numpy, so that it can be imported in both environments.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ CHECKPOINTS = (
     "tiny-base",
     "tiny-base-wide",
 )
-"""Kinds of `legato synth --like`; the wide ones have a predictor of another width than the talker."""
+"""Names for `legato synth --like`. In the wide ones, the code predictor is wider or narrower than the talker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One request. `reference` is the number of samples of the reference audio, 0 for none; without a
-    `reference_text` a reference is used by its speaker vector alone."""
+    """One request. `reference_samples`: length of the reference audio, 0 for none.
+
+    Without a `reference_text`, only the speaker vector of the reference is used.
+    """
 
     text: str
     language: str = "auto"
     speaker: str = ""
     instruct: str = ""
-    reference: int = 0
+    reference_samples: int = 0
     reference_text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
-    """Sampled instead of greedy: only logits and their processing are compared, never the draws themselves."""
+class Sampling:
+    """Sampling parameters. Only the processed logits are compared; the two sides have different random generators."""
 
     seed: int
     temperature: float
@@ -52,18 +54,18 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One call of the official package. `whole` is its `non_streaming_mode`; `tokens` its `max_new_tokens`.
+    """One call of the official package. `whole` is its `non_streaming_mode`; without `sampling` it is greedy.
 
-    `stop_at` >= 0: the end-of-speech row of the talker's head is made the winner at that frame, see `variants.py`.
+    `stop_at`: end of speech gets the largest logit at this frame, by an edited checkpoint (see `variants.py`).
     """
 
     name: str
     checkpoint: str
     rows: tuple[Row, ...]
     whole: bool
-    tokens: int = 7
-    draw: Draw | None = None
-    stop_at: int = -1
+    max_new_tokens: int = 7
+    sampling: Sampling | None = None
+    stop_at: int | None = None
 
 
 ENGLISH = "The quick brown fox jumps."
@@ -72,16 +74,16 @@ CHINESE = "今天天气很好，我们去公园。"
 REFERENCE_TEXT = "A short sample of my voice, read aloud on a quiet morning."
 SHORT_REFERENCE_TEXT = "One two."
 FIVE_FRAMES = 5 * 1920
-"""A reference whose frames are fewer than its text tokens: the text runs past the reference in the streaming layout."""
+"""A reference with fewer frames than text tokens: in the streaming layout the text is longer than the reference."""
 MANY_FRAMES = 40 * 1920 - 700
-"""A reference whose frames outnumber the text tokens; not a whole number of frames."""
+"""A reference with more frames than text tokens, and an incomplete last frame."""
 
 
 def _single_rows() -> dict[str, tuple[tuple[str, Row], ...]]:
-    """Checkpoint -> named rows that are run alone, each in both text layouts."""
-    long_icl = Row(ENGLISH, "english", reference=FIVE_FRAMES, reference_text=REFERENCE_TEXT)
-    short_icl = Row(SHORT, "auto", reference=MANY_FRAMES, reference_text=SHORT_REFERENCE_TEXT)
-    vector = Row(ENGLISH, "english", reference=FIVE_FRAMES)
+    """Checkpoint -> named rows that run unbatched, each in both text layouts."""
+    long_icl = Row(ENGLISH, "english", reference_samples=FIVE_FRAMES, reference_text=REFERENCE_TEXT)
+    short_icl = Row(SHORT, "auto", reference_samples=MANY_FRAMES, reference_text=SHORT_REFERENCE_TEXT)
+    vector = Row(ENGLISH, "english", reference_samples=FIVE_FRAMES)
     return {
         "tiny-custom-voice": (
             ("english", Row(ENGLISH, "English", "Vivian")),
@@ -103,7 +105,7 @@ def _single_rows() -> dict[str, tuple[tuple[str, Row], ...]]:
         ),
         "tiny-base": (
             ("vector", vector),
-            ("vector-auto", Row(CHINESE, "auto", reference=MANY_FRAMES)),
+            ("vector-auto", Row(CHINESE, "auto", reference_samples=MANY_FRAMES)),
             ("icl-text-longer", long_icl),
             ("icl-reference-longer", short_icl),
         ),
@@ -116,7 +118,7 @@ def _single_rows() -> dict[str, tuple[tuple[str, Row], ...]]:
 
 
 def _batches() -> dict[str, tuple[str, tuple[Row, ...]]]:
-    """Name -> checkpoint and rows of unequal lengths that the official package runs as one batch."""
+    """Name -> checkpoint and rows of different lengths that the official package runs as one batch."""
     return {
         "batch-speakers": (
             "tiny-custom-voice",
@@ -129,18 +131,18 @@ def _batches() -> dict[str, tuple[str, tuple[Row, ...]]]:
         "batch-clones": (
             "tiny-base-wide",
             (
-                Row(ENGLISH, "english", reference=FIVE_FRAMES),
-                Row(ENGLISH, "auto", reference=FIVE_FRAMES, reference_text=REFERENCE_TEXT),
-                Row(SHORT, "french", reference=MANY_FRAMES, reference_text=SHORT_REFERENCE_TEXT),
+                Row(ENGLISH, "english", reference_samples=FIVE_FRAMES),
+                Row(ENGLISH, "auto", reference_samples=FIVE_FRAMES, reference_text=REFERENCE_TEXT),
+                Row(SHORT, "french", reference_samples=MANY_FRAMES, reference_text=SHORT_REFERENCE_TEXT),
             ),
         ),
     }
 
 
-DRAWS = (
-    Draw(1, 0.9, 50, 1.0, 1.05, 0.9, 50, 1.0),
-    Draw(2, 0.7, 20, 0.8, 1.3, 1.2, 10, 0.7),
-    Draw(3, 1.3, 0, 0.95, 1.0, 0.6, 0, 0.5),
+SAMPLINGS = (
+    Sampling(1, 0.9, 50, 1.0, 1.05, 0.9, 50, 1.0),
+    Sampling(2, 0.7, 20, 0.8, 1.3, 1.2, 10, 0.7),
+    Sampling(3, 1.3, 0, 0.95, 1.0, 0.6, 0, 0.5),
 )
 
 
@@ -158,39 +160,41 @@ def all_cases() -> tuple[Case, ...]:
         for name, (checkpoint, batch) in _batches().items():
             cases.append(Case(f"{checkpoint}/{name}/{_layout(whole)}", checkpoint, batch, whole))
     voice = Row(SHORT, "english", "vivian")
-    cases.append(Case("tiny-custom-voice/past-the-text/streaming", "tiny-custom-voice", (voice,), False, tokens=25))
+    cases.append(
+        Case("tiny-custom-voice/past-the-text/streaming", "tiny-custom-voice", (voice,), False, max_new_tokens=25)
+    )
     for stop_at in (1, 4):
         name = f"tiny-custom-voice/stops-{stop_at}/streaming"
-        cases.append(Case(name, "tiny-custom-voice", (voice,), False, tokens=12, stop_at=stop_at))
+        cases.append(Case(name, "tiny-custom-voice", (voice,), False, max_new_tokens=12, stop_at=stop_at))
     for checkpoint, row in (("tiny-custom-voice", voice), ("tiny-base-wide", _single_rows()["tiny-base-wide"][1][1])):
-        for draw in DRAWS:
-            cases.append(Case(f"{checkpoint}/draw-{draw.seed}/streaming", checkpoint, (row,), False, 7, draw))
+        for sampling in SAMPLINGS:
+            cases.append(Case(f"{checkpoint}/draw-{sampling.seed}/streaming", checkpoint, (row,), False, 7, sampling))
     return tuple(cases)
 
 
 FULL_CHECKPOINT = "0.6B-Base"
-"""The official size that has every module: talker, predictor, codec decoder and encoder, speaker encoder."""
+"""The official model with all modules: talker, code predictor, codec decoder and encoder, speaker encoder."""
 
 
 def full_cases() -> tuple[Case, ...]:
-    """The few cases of the full size."""
-    vector = Row(SHORT, "english", reference=FIVE_FRAMES)
-    clone = Row(ENGLISH, "english", reference=FIVE_FRAMES, reference_text=REFERENCE_TEXT)
+    """The cases at full size."""
+    vector = Row(SHORT, "english", reference_samples=FIVE_FRAMES)
+    clone = Row(ENGLISH, "english", reference_samples=FIVE_FRAMES, reference_text=REFERENCE_TEXT)
     return (
-        Case(f"{FULL_CHECKPOINT}/vector/whole", FULL_CHECKPOINT, (vector,), True, tokens=4),
-        Case(f"{FULL_CHECKPOINT}/icl-text-longer/streaming", FULL_CHECKPOINT, (clone,), False, tokens=4),
+        Case(f"{FULL_CHECKPOINT}/vector/whole", FULL_CHECKPOINT, (vector,), True, max_new_tokens=4),
+        Case(f"{FULL_CHECKPOINT}/icl-text-longer/streaming", FULL_CHECKPOINT, (clone,), False, max_new_tokens=4),
     )
 
 
 def cases_of(checkpoint: str) -> tuple[Case, ...]:
-    """The cases that are run on one checkpoint."""
+    """The cases of one checkpoint."""
     return tuple(case for case in (*all_cases(), *full_cases()) if case.checkpoint == checkpoint)
 
 
 def reference_audio(samples: int) -> npt.NDArray[np.float32]:
-    """A made-up voice: gliding harmonics under a syllable-like envelope, with noise; [samples] at 24 kHz.
+    """A synthetic voice: gliding harmonics with a syllable-like envelope and noise; [samples] at 24 kHz.
 
-    Rounded to 16 bits, so that the last digit of a platform's sine does not matter.
+    Quantized to 16 bits, so that differences between sine implementations do not matter.
     """
     seconds = np.arange(samples, dtype=np.float64) / 24000.0
     phase = 2.0 * np.pi * (140.0 * seconds + 6.0 * np.sin(2.0 * np.pi * 1.7 * seconds))
@@ -202,22 +206,24 @@ def reference_audio(samples: int) -> npt.NDArray[np.float32]:
 
 
 def codec_lengths(checkpoint: str) -> tuple[int, ...]:
-    """Frames of the codec decoder's cases: shorter than a convolution's history, longer than the attention window."""
+    """Frames of the codec decoder cases: from less than a convolution history to more than the attention window."""
     return (1, 90) if checkpoint == FULL_CHECKPOINT else (1, 3, 40, 170)
 
 
 def encoder_lengths(checkpoint: str) -> tuple[int, ...]:
-    """Samples of the codec encoder's cases: whole frames and not; the longest exceeds the attention window that the
-    file names and the official package does not apply (12.5 s against 10 s)."""
+    """Samples of the codec encoder cases, with and without an incomplete frame.
+
+    The longest (12.5 s) exceeds the attention window of the config (10 s), which the official package does not apply.
+    """
     return (5000, 300_000) if checkpoint == FULL_CHECKPOINT else (1920, 5000, FIVE_FRAMES, MANY_FRAMES, 300_000)
 
 
 MEL_LENGTHS = (2000, FIVE_FRAMES, MANY_FRAMES)
-"""Samples of the speaker encoder's cases."""
+"""Samples of the speaker encoder cases."""
 
 
 def random_codes(frames: int, codebooks: int, size: int) -> npt.NDArray[np.int64]:
-    """[frames, codebooks] codes, the same on every machine."""
+    """Codes [frames, codebooks], equal on every machine."""
     return np.random.Generator(np.random.PCG64(frames)).integers(0, size, (frames, codebooks))
 
 
@@ -239,4 +245,4 @@ TEXTS = (
     "<|im_start|>user\nhi<|im_end|>\n",
     "a",
 )
-"""Texts whose ids are compared under both pre-tokenizer expressions."""
+"""Texts whose token ids are compared with both pre-tokenizer patterns."""

@@ -1,7 +1,6 @@
-"""Legato against the official record: every comparison of parity, as a list of checks.
+"""Compares Legato with the record of the official package; each function returns a list of checks.
 
-Pure: reads a record and a loaded checkpoint, keeps nothing. The full record and the thin one that is committed go
-through the same code.
+Pure functions of a record and a loaded checkpoint. Works on full records and on the reduced ones in tests/fixtures.
 """
 
 from __future__ import annotations
@@ -13,24 +12,24 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from legato.flow import FinishReason, Sampling
-from legato.models.code_predictor.predict import predict_frame
-from legato.models.sampling import DrawSettings, SamplingRows, draw, process_first_code_logits
-from legato.text.bpe import BpeTokenizer, Splitting
+from legato.backends.base import FrameInputs
+from legato.models.sampling import SamplerSettings, SamplingRows, process_first_code_logits, sample
+from legato.text.tokenizer import BpeTokenizer, PreTokenizer
+from legato.types import FinishReason, SamplingParams
 from parity import cases
 from parity.checks import LIMITS, Check, equal, near
+from parity.legato_side import Computed, ParityModel
 from parity.records import Record
-from parity.speech import speak
-from parity.subject import Computed, Subject
+from parity.speech import run_engine
 
 Array = npt.NDArray[Any]
 
 SMALLEST_PROBABILITY = 1e-4
-"""Candidates rarer than this are not aimed at: their share of the unit interval is nearer to rounding."""
+"""Less probable candidates are skipped: their interval of the uniform noise is as small as rounding errors."""
 SMALLEST_STEP = 1e-4
-"""Nor are candidates whose score is this near to a neighbour's: which of the two stands first is rounding, too."""
-MOST_AIMS = 48
-"""Candidates aimed at in one distribution, evenly over its ranks from the first to the last."""
+"""Candidates with a score this close to a neighbour's are skipped: rounding may swap their order."""
+MAX_CANDIDATES = 48
+"""Candidates tested per distribution, evenly spaced over its ranks."""
 
 
 def array(value: Tensor) -> Array:
@@ -38,25 +37,33 @@ def array(value: Tensor) -> Array:
     return found
 
 
-def sampling_of(case: cases.Case) -> Sampling:
-    """The case's settings; greedy with the checkpoint's own penalty where it does not draw."""
-    if case.draw is None:
-        return Sampling(0.0, 0, 1.0, 1.05, 0.0, 0, 1.0)
-    d = case.draw
-    return Sampling(
-        d.temperature,
-        d.top_k,
-        d.top_p,
-        d.repetition_penalty,
-        d.predictor_temperature,
-        d.predictor_top_k,
-        d.predictor_top_p,
+def sampling_of(case: cases.Case) -> SamplingParams:
+    """Sampling parameters of the case; greedy with the checkpoint's repetition penalty by default."""
+    if case.sampling is None:
+        return SamplingParams(
+            temperature=0.0,
+            top_k=0,
+            top_p=1.0,
+            repetition_penalty=1.05,
+            predictor_temperature=0.0,
+            predictor_top_k=0,
+            predictor_top_p=1.0,
+        )
+    sampling = case.sampling
+    return SamplingParams(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        repetition_penalty=sampling.repetition_penalty,
+        predictor_temperature=sampling.predictor_temperature,
+        predictor_top_k=sampling.predictor_top_k,
+        predictor_top_p=sampling.predictor_top_p,
     )
 
 
-def first_code_scores(subject: Subject, sampling: Sampling, computed: Computed, codes: Tensor) -> Tensor:
+def first_code_scores(model: ParityModel, sampling: SamplingParams, computed: Computed, codes: Tensor) -> Tensor:
     """Logits of codebook 0 after Legato's processing, for each frame of `codes` [T, Q] and one more: [T + 1, V]."""
-    talker = subject.config.talker
+    talker = model.config.talker
     steps = len(codes) + 1
     seen = torch.zeros(steps, talker.vocab_size, dtype=torch.bool)
     for n in range(1, steps):
@@ -67,97 +74,103 @@ def first_code_scores(subject: Subject, sampling: Sampling, computed: Computed, 
         frames=torch.arange(steps),
         allow_eos=torch.ones(steps, dtype=torch.bool),
         repetition_penalty=SamplingRows.of([sampling] * steps).repetition_penalty,
-        codebook_size=subject.config.codec.decoder.codebook_size,
+        codebook_size=model.config.codec.decoder.codebook_size,
         eos=talker.ids.eos,
     )
 
 
-def greedy_codes(subject: Subject, case: cases.Case, computed: Computed, codes: Tensor) -> Array:
-    """What Legato's greedy choice is at each frame, given the frames before it: [T + 1, Q].
+def greedy_codes(model: ParityModel, case: cases.Case, computed: Computed, codes: Tensor) -> Array:
+    """Legato's greedy choice at each frame, given the official frames before it: [T + 1, Q].
 
-    Equal to the official codes in every frame, and so by induction the codes of a greedy run. The last row has its
-    first code alone, the others -1: it is the end of speech, or the code at which the case's limit stopped.
+    If it equals the official codes at every frame, then, by induction, a greedy run gives the same codes. The last row
+    has a first code only (end of speech, or the code at which the frame limit stopped); its other values are -1.
     """
     sampling = sampling_of(case)
-    scores = first_code_scores(subject, sampling, computed, codes)
+    scores = first_code_scores(model, sampling, computed, codes)
     settings = SamplingRows.of([sampling] * len(scores))
-    first = draw(scores, settings.first, torch.zeros(len(scores))).codes
-    Q = subject.config.talker.num_codebooks
+    first = sample(scores, settings.first, torch.zeros(len(scores))).codes
+    Q = model.config.talker.num_codebooks
     residual = SamplingRows.of([sampling] * len(codes)).residual
     noise = torch.zeros(len(codes), Q)
-    frames = predict_frame(
-        subject.predictor,
-        subject.talker.model.codec_embedding,
-        computed.hidden[:-1],
-        first[:-1],
-        settings=residual,
+    inputs = FrameInputs(
+        hidden=computed.hidden[:-1],
+        first_code=first[:-1],
+        temperature=residual.temperature,
+        top_k=residual.top_k,
+        top_p=residual.top_p,
         noise=noise,
-    ).codes
+    )
+    frames = model.backend.predict_frame(inputs).codes
     last = torch.full((1, Q), -1)
     last[0, 0] = first[-1]
     return array(torch.cat((frames, last)))
 
 
 def official_codes(record: Record, key: str) -> Array:
-    """Codes of the record in the form of `greedy_codes`."""
+    """Recorded codes in the format of `greedy_codes`."""
     codes = record.arrays[key + "codes"].astype(np.int64)
     last = np.full((1, codes.shape[1]), -1)
     last[0, 0] = record.arrays[key + "next"]
     return np.concatenate((codes, last))
 
 
-def aimed_draws(logits: Tensor, scores: Array, settings: DrawSettings) -> tuple[Array, Array]:
-    """Draw with numbers that each hit the middle of one candidate's share by the official `scores` [V].
+def sample_candidates(logits: Tensor, scores: Array, settings: SamplerSettings) -> tuple[Array, Array]:
+    """Sample with noise values in the middle of each candidate's interval of the official distribution.
 
-    `logits` [V] are Legato's, before temperature. Returns the codes drawn and the codes aimed at.
+    `scores` [V] are the official processed logits, `logits` [V] are Legato's, before temperature. Returns the sampled
+    and the expected codes. If they are equal, both sides apply temperature, top-k and top-p in the same way.
     """
     kept = np.flatnonzero(np.isfinite(scores))
     order = kept[np.argsort(-scores[kept], kind="stable")]
     weights = np.exp(scores[order].astype(np.float64) - scores[order].max())
-    shares = weights / weights.sum()
-    middles = np.cumsum(shares) - shares / 2
+    probabilities = weights / weights.sum()
+    middles = np.cumsum(probabilities) - probabilities / 2
     steps = np.concatenate(([np.inf], -np.diff(scores[order]), [np.inf]))
-    aim = np.flatnonzero((shares > SMALLEST_PROBABILITY) & (np.minimum(steps[:-1], steps[1:]) > SMALLEST_STEP))
-    if len(aim) > MOST_AIMS:
-        aim = aim[np.linspace(0, len(aim) - 1, MOST_AIMS).astype(np.int64)]
-    many = logits[None].expand(len(aim), -1)
-    uniform = torch.from_numpy(middles[aim])
-    return array(draw(many, _repeat(settings, len(aim)), uniform).codes), order[aim]
+    chosen = np.flatnonzero(
+        (probabilities > SMALLEST_PROBABILITY) & (np.minimum(steps[:-1], steps[1:]) > SMALLEST_STEP)
+    )
+    if len(chosen) > MAX_CANDIDATES:
+        chosen = chosen[np.linspace(0, len(chosen) - 1, MAX_CANDIDATES).astype(np.int64)]
+    batch = logits[None].expand(len(chosen), -1)
+    uniform = torch.from_numpy(middles[chosen])
+    return array(sample(batch, _repeat(settings, len(chosen)), uniform).codes), order[chosen]
 
 
-def _repeat(settings: DrawSettings, count: int) -> DrawSettings:
-    return DrawSettings(settings.temperature.expand(count), settings.top_k.expand(count), settings.top_p.expand(count))
+def _repeat(settings: SamplerSettings, count: int) -> SamplerSettings:
+    return SamplerSettings(
+        settings.temperature.expand(count), settings.top_k.expand(count), settings.top_p.expand(count)
+    )
 
 
-def compare_draws(subject: Subject, record: Record, case: cases.Case, key: str, computed: Computed) -> list[Check]:
-    """The distribution that is drawn from: penalty, least length, suppressed ids, temperature, top-k, top-p."""
+def compare_sampling(model: ParityModel, record: Record, case: cases.Case, key: str, computed: Computed) -> list[Check]:
+    """The sampling distribution: penalty, minimum length, suppressed ids, temperature, top-k, top-p."""
     codes = torch.from_numpy(record.arrays[key + "codes"].astype(np.int64))
     sampling = sampling_of(case)
     settings = SamplingRows.of([sampling])
-    ours, aims = [], []
-    processed = first_code_scores(subject, sampling, computed, codes)
+    ours, expected = [], []
+    processed = first_code_scores(model, sampling, computed, codes)
     for frame, scores in enumerate(record.arrays[key + "scores"]):
-        drawn, aimed = aimed_draws(processed[frame], scores, settings.first)
-        ours.append(drawn)
-        aims.append(aimed)
-    checks = [equal(key, "draws of codebook 0", np.concatenate(ours), np.concatenate(aims))]
-    ours, aims = [], []
+        sampled, wanted = sample_candidates(processed[frame], scores, settings.first)
+        ours.append(sampled)
+        expected.append(wanted)
+    checks = [equal(key, "sampled codes of codebook 0", np.concatenate(ours), np.concatenate(expected))]
+    ours, expected = [], []
     for frame, heads in enumerate(record.arrays[key + "predictor_scores"]):
         for head, scores in enumerate(heads):
-            drawn, aimed = aimed_draws(computed.predictor_logits[frame, head], scores, settings.residual)
-            ours.append(drawn)
-            aims.append(aimed)
-    checks.append(equal(key, "draws of codebooks 1-15", np.concatenate(ours), np.concatenate(aims)))
+            sampled, wanted = sample_candidates(computed.predictor_logits[frame, head], scores, settings.residual)
+            ours.append(sampled)
+            expected.append(wanted)
+    checks.append(equal(key, "sampled codes of codebooks 1-15", np.concatenate(ours), np.concatenate(expected)))
     return checks
 
 
-def compare_ids(subject: Subject, record: Record, case: cases.Case, index: int) -> list[Check]:
-    """Ids of a row's texts. The package wraps a text in a chat template and cuts it out again; Legato does neither."""
+def compare_ids(model: ParityModel, record: Record, case: cases.Case, index: int) -> list[Check]:
+    """Token ids of a row's texts. The package adds a chat template and slices it off; Legato does not add it."""
     wrapped = record.facts["cases"][case.name]["ids"][index]
     official = {"target": wrapped["target"][3:-5], "instruct": wrapped.get("instruct", [])}
     if "reference" in wrapped:
         official["reference"] = wrapped["reference"][3:-2]
-    ours = subject.row_tokens(case.rows[index])
+    ours = model.row_tokens(case.rows[index])
     return [
         equal(f"{case.name}#{index}#{name}", "token ids", np.array([token for (token,) in ours[name]]), np.array(ids))
         for name, ids in official.items()
@@ -166,15 +179,15 @@ def compare_ids(subject: Subject, record: Record, case: cases.Case, index: int) 
 
 
 @torch.inference_mode()
-def compare_row(subject: Subject, record: Record, case: cases.Case, index: int) -> list[Check]:
-    """One row of one case, along the official codes."""
+def compare_row(model: ParityModel, record: Record, case: cases.Case, index: int) -> list[Check]:
+    """One row of a case, with the official codes as input (teacher forcing)."""
     key = f"{case.name}#{index}#"
     row = case.rows[index]
     official = record.arrays
     codes = torch.from_numpy(official[key + "codes"].astype(np.int64))
-    checks = compare_ids(subject, record, case, index)
+    checks = compare_ids(model, record, case, index)
     feed = official[key + "feed"]
-    computed = subject.compute(row, codes, whole=case.whole, feed_steps=len(feed))
+    computed = model.compute(row, codes, whole=case.whole, feed_steps=len(feed))
     checks += [
         near(key, "prompt rows", array(computed.prompt), official[key + "prompt"]),
         near(key, "text fed", array(computed.feed), feed),
@@ -184,34 +197,36 @@ def compare_row(subject: Subject, record: Record, case: cases.Case, index: int) 
     for name, what in (("logits", "logits of codebook 0"), ("predictor_logits", "logits of codebooks 1-15")):
         ours = record.reduce(key + name, array(wide[name]))
         checks.append(near(key, what, ours, official[key + name]))
-    if case.draw is None:
-        ours = greedy_codes(subject, case, computed, codes)
+    if case.sampling is None:
+        ours = greedy_codes(model, case, computed, codes)
         checks.append(equal(key, "codes", ours, official_codes(record, key)))
     else:
-        checks += compare_draws(subject, record, case, key, computed)
+        checks += compare_sampling(model, record, case, key, computed)
     return checks
 
 
-def compare_speech(subject: Subject, record: Record, case: cases.Case) -> list[Check]:
-    """A greedy case through the whole product: codes of the engine's own loop, samples of its packets, its end."""
+def compare_engine(model: ParityModel, record: Record, case: cases.Case) -> list[Check]:
+    """A greedy case through the whole engine: codes, samples of the packets, and finish reason."""
     official = record.arrays
     checks: list[Check] = []
-    for index, spoken in enumerate(speak(subject, case, sampling_of(case))):
+    for index, output in enumerate(run_engine(model, case, sampling_of(case))):
         key = f"{case.name}#{index}#"
         codes = official[key + "codes"].astype(np.int64)
-        checks.append(equal(key, "codes spoken", spoken.codes, codes))
-        checks.append(near(key, "samples spoken", record.reduce(key + "wave", spoken.samples), official[key + "wave"]))
-        ended = len(codes) < case.tokens - 1
+        checks.append(equal(key, "engine codes", output.codes, codes))
+        checks.append(near(key, "engine samples", record.reduce(key + "wave", output.samples), official[key + "wave"]))
+        ended = len(codes) < case.max_new_tokens - 1
         wanted = FinishReason.EOS if ended else FinishReason.MAX_FRAMES
-        right = spoken.reasons == [wanted]
-        checks.append(Check(key, "ends spoken", float(not right), LIMITS["ends spoken"], f"{spoken.reasons}"))
+        right = output.reasons == [wanted]
+        checks.append(
+            Check(key, "engine finish reasons", float(not right), LIMITS["engine finish reasons"], f"{output.reasons}")
+        )
     return checks
 
 
 @torch.inference_mode()
-def compare_codec(subject: Subject, record: Record) -> list[Check]:
-    """The codec on its own: random codes to samples, made-up audio to latents and codes."""
-    decoder = subject.decoder
+def compare_codec(model: ParityModel, record: Record) -> list[Check]:
+    """The codec: random codes to samples, synthetic audio to codes."""
+    decoder = model.decoder
     checks: list[Check] = []
     for key in record.keys("decode"):
         frames = int(key.split("#")[1])
@@ -219,31 +234,31 @@ def compare_codec(subject: Subject, record: Record) -> list[Check]:
         samples = decoder(decoder.fresh(1), torch.from_numpy(codes)[None])[0][0]
         checks.append(near(key, "codec decoder", record.reduce(key, array(samples)), record.arrays[key]))
     for key in record.keys("encode"):
-        found = array(subject.encode(cases.reference_audio(int(key.split("#")[1]))))
+        found = array(model.encode(cases.reference_audio(int(key.split("#")[1]))))
         checks.append(equal(key, "codec encoder codes", found, record.arrays[key].astype(np.int64)))
     return checks
 
 
 @torch.inference_mode()
-def compare_speaker(subject: Subject, record: Record) -> list[Check]:
-    """Mel frames and speaker vectors of the references; none for a checkpoint without a speaker encoder."""
+def compare_speaker(model: ParityModel, record: Record) -> list[Check]:
+    """Mel frames and speaker vectors of the references; empty for a checkpoint without a speaker encoder."""
     checks: list[Check] = []
     for key in record.keys("mel"):
-        mel = array(subject.mel(cases.reference_audio(int(key.split("#")[1]))))
+        mel = array(model.mel(cases.reference_audio(int(key.split("#")[1]))))
         checks.append(near(key, "mel", record.reduce(key, mel), record.arrays[key]))
     for key in record.keys("speaker"):
-        vector = array(subject.speaker_vector(cases.reference_audio(int(key.split("#")[1]))))
+        vector = array(model.speaker_vector(cases.reference_audio(int(key.split("#")[1]))))
         checks.append(near(key, "speaker vector", vector, record.arrays[key], relative=True))
     return checks
 
 
-def compare_texts(subject: Subject, record: Record) -> list[Check]:
-    """Token ids under both pre-tokenizer expressions: Qwen's own, and what the package's wrapper puts in its place."""
+def compare_texts(model: ParityModel, record: Record) -> list[Check]:
+    """Token ids with both pre-tokenizer patterns: Qwen's own, and the package wrapper's replacement."""
     checks: list[Check] = []
     texts = record.facts["texts"]
-    for splitting, wanted in ((Splitting.QWEN, texts["own_ids"]), (Splitting.MISTRAL, texts["wrapper_ids"])):
-        tokenizer = BpeTokenizer.load(subject.model.folder, splitting)
+    for pre_tokenizer, wanted in ((PreTokenizer.QWEN, texts["own_ids"]), (PreTokenizer.MISTRAL, texts["wrapper_ids"])):
+        tokenizer = BpeTokenizer.load(model.loaded.folder, pre_tokenizer)
         for text, ids in zip(cases.TEXTS, wanted, strict=True):
             found = np.array(tokenizer.encode(text))
-            checks.append(equal(f"{splitting.name}: {text!r}", "token ids", found, np.array(ids)))
+            checks.append(equal(f"{pre_tokenizer.name}: {text!r}", "token ids", found, np.array(ids)))
     return checks

@@ -1,6 +1,6 @@
-"""Negative controls: checkpoints and inputs with one fault each, which the same comparison has to notice.
+"""Negative controls: checkpoints and inputs with one fault each, which the same comparisons must detect.
 
-Each fault is a single element of a single tensor, or a single id; the official record stays as it is.
+A fault is one element of one tensor, or one token id. The official record is unchanged.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 from parity import cases, variants
 from parity.checks import Check
 from parity.compare import compare_codec, compare_row, compare_speaker
+from parity.legato_side import ParityModel
 from parity.records import Record
-from parity.subject import Subject
 
 MODEL = "model.safetensors"
 CODEC = "speech_tokenizer/model.safetensors"
@@ -20,7 +20,7 @@ CODEC = "speech_tokenizer/model.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`caught_by`: the kind of comparison that has to fail."""
+    """One tensor element, multiplied by `factor`. `caught_by`: the comparison that must fail."""
 
     checkpoint: str
     file: str
@@ -51,7 +51,7 @@ FAULTS = (
 
 
 def compare_fault(fault: Fault, checkpoints: Path, record: Record, scratch: Path) -> list[Check]:
-    """The comparisons that can see the fault, on the faulty copy."""
+    """The comparisons that depend on the tensor, with a faulty copy of the checkpoint."""
     faulty = variants.scaled_copy(
         checkpoints / fault.checkpoint,
         scratch,
@@ -60,12 +60,12 @@ def compare_fault(fault: Fault, checkpoints: Path, record: Record, scratch: Path
         index=fault.index,
         factor=fault.factor,
     )
-    subject = Subject.load(faulty)
+    model = ParityModel.load(faulty)
     if fault.file == CODEC:
-        return compare_codec(subject, record)
+        return compare_codec(model, record)
     if fault.tensor.startswith("speaker_encoder."):
-        return compare_speaker(subject, record)
-    return compare_row(subject, record, first_case(fault.checkpoint), 0)
+        return compare_speaker(model, record)
+    return compare_row(model, record, first_case(fault.checkpoint), 0)
 
 
 def first_case(checkpoint: str) -> cases.Case:
@@ -73,12 +73,12 @@ def first_case(checkpoint: str) -> cases.Case:
     return next(case for case in cases.all_cases() if case.checkpoint == checkpoint)
 
 
-def compare_wrong_language(subject: Subject, record: Record, case: cases.Case) -> list[Check]:
-    """Row 0 of an English case asked for in German: one id of its prompt is another."""
+def compare_wrong_language(model: ParityModel, record: Record, case: cases.Case) -> list[Check]:
+    """Row 0 of an English case requested in German: one id of the prompt differs."""
     row = replace(case.rows[0], language="german")
-    return compare_row(subject, record, replace(case, rows=(row,)), 0)
+    return compare_row(model, record, replace(case, rows=(row,)), 0)
 
 
 def caught(checks: list[Check], kind: str) -> bool:
-    """True when a comparison of this kind failed."""
+    """True if a comparison of this kind failed."""
     return any(check.what == kind and not check.passed for check in checks)

@@ -1,11 +1,11 @@
-"""The official side: runs `qwen-tts` on every case and writes down what it computed.
+"""The official side: runs `qwen-tts` on every case and records its results.
 
     .venv-parity/bin/python -m parity.oracle CHECKPOINTS RECORDS NAME...
 
 CHECKPOINTS holds a folder for each NAME of `cases.CHECKPOINTS`; RECORDS receives one .npz a checkpoint and
-`oracle.json`. Runs in the parity environment (float32, CPU) and knows nothing of Legato. Everything goes through the
-package's own `from_pretrained`, `generate_*` and `decode`; its two `generate` calls are only asked to return their
-logits as well.
+`oracle.json`. Runs in the parity environment (float32, CPU) without Legato. Uses the package's public
+`from_pretrained`, `generate_*` and `decode`; the two inner `generate` calls get two more arguments, so that they also
+return logits and scores.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass
 class Capture:
-    """What one call of the talker's `generate` was given and gave. Filled by `listen`, read by `run_case`."""
+    """Inputs and outputs of one call of the talker's `generate`. Filled by `record_calls`, read by `run_case`."""
 
     prompt: torch.Tensor | None = None
     mask: torch.Tensor | None = None
@@ -51,12 +51,12 @@ class Capture:
     predictor_scores: list[torch.Tensor] = field(default_factory=list)
 
 
-def listen(model: Any, capture: Capture) -> None:
-    """Replace both `generate` methods of this instance by ones that also ask for logits and scores."""
+def record_calls(model: Any, capture: Capture) -> None:
+    """Wrap both `generate` methods of this instance: also request logits and scores, and store them in `capture`."""
     talker, predictor = model.talker, model.talker.code_predictor
     talker_generate, predictor_generate = type(talker).generate, type(predictor).generate
 
-    def heard_talker(**arguments: Any) -> Any:
+    def recorded_talker(**arguments: Any) -> Any:
         result = talker_generate(talker, **arguments, output_logits=True, output_scores=True)
         capture.prompt = arguments["inputs_embeds"]
         capture.mask = arguments["attention_mask"]
@@ -69,35 +69,35 @@ def listen(model: Any, capture: Capture) -> None:
         capture.sequences = result.sequences
         return result
 
-    def heard_predictor(**arguments: Any) -> Any:
+    def recorded_predictor(**arguments: Any) -> Any:
         result = predictor_generate(predictor, **arguments, output_logits=True, output_scores=True)
         capture.predictor_logits.append(torch.stack(result.logits, dim=1))
         capture.predictor_scores.append(torch.stack(result.scores, dim=1))
         return result
 
-    talker.generate = heard_talker
-    predictor.generate = heard_predictor
+    talker.generate = recorded_talker
+    predictor.generate = recorded_predictor
 
 
 def call(tts: Any, case: cases.Case) -> Any:
-    """Run the case through the package's own entry point; returns the waveform of every row."""
+    """Run the case through the package's public entry point; returns the waveform of every row."""
     rows = case.rows
     options: dict[str, Any] = {"do_sample": False, "subtalker_dosample": False}
-    if case.draw is not None:
-        draw = case.draw
-        torch.manual_seed(draw.seed)
+    if case.sampling is not None:
+        sampling = case.sampling
+        torch.manual_seed(sampling.seed)
         options = {
             "do_sample": True,
-            "temperature": draw.temperature,
-            "top_k": draw.top_k,
-            "top_p": draw.top_p,
-            "repetition_penalty": draw.repetition_penalty,
+            "temperature": sampling.temperature,
+            "top_k": sampling.top_k,
+            "top_p": sampling.top_p,
+            "repetition_penalty": sampling.repetition_penalty,
             "subtalker_dosample": True,
-            "subtalker_temperature": draw.predictor_temperature,
-            "subtalker_top_k": draw.predictor_top_k,
-            "subtalker_top_p": draw.predictor_top_p,
+            "subtalker_temperature": sampling.predictor_temperature,
+            "subtalker_top_k": sampling.predictor_top_k,
+            "subtalker_top_p": sampling.predictor_top_p,
         }
-    options |= {"max_new_tokens": case.tokens, "non_streaming_mode": case.whole}
+    options |= {"max_new_tokens": case.max_new_tokens, "non_streaming_mode": case.whole}
     texts, languages = [row.text for row in rows], [row.language for row in rows]
     kind = tts.model.tts_model_type
     if kind == "custom_voice":
@@ -107,7 +107,7 @@ def call(tts: Any, case: cases.Case) -> Any:
         return tts.generate_voice_design(texts, [row.instruct for row in rows], languages, **options)[0]
     prompt = []
     for row in rows:
-        audio = (cases.reference_audio(row.reference), 24000)
+        audio = (cases.reference_audio(row.reference_samples), 24000)
         transcript = row.reference_text or None
         prompt += tts.create_voice_clone_prompt(audio, transcript, x_vector_only_mode=transcript is None)
     return tts.generate_voice_clone(texts, languages, voice_clone_prompt=prompt, **options)[0]
@@ -118,7 +118,7 @@ def token_ids(tts: Any, text: str) -> Any:
 
 
 def row_ids(tts: Any, row: cases.Row) -> dict[str, list[int]]:
-    """The package's own token ids of the row's wrapped texts."""
+    """The package's token ids of the row's texts, with the chat template."""
     ids: dict[str, list[int]] = {"target": token_ids(tts, tts._build_assistant_text(row.text))}
     if row.instruct:
         ids["instruct"] = token_ids(tts, tts._build_instruct_text(row.instruct))
@@ -128,9 +128,9 @@ def row_ids(tts: Any, row: cases.Row) -> dict[str, list[int]]:
 
 
 def run_case(tts: Any, case: cases.Case) -> tuple[Arrays, dict[str, Any]]:
-    """Arrays of every row under `case#row#what`, and the facts that belong into `oracle.json`."""
+    """Arrays of every row under `case#row#what`, and the facts for `oracle.json`."""
     capture = Capture()
-    listen(tts.model, capture)
+    record_calls(tts.model, capture)
     waves = call(tts, case)
     assert capture.prompt is not None
     assert capture.mask is not None
@@ -154,9 +154,9 @@ def run_case(tts: Any, case: cases.Case) -> tuple[Arrays, dict[str, Any]]:
         arrays[key + "logits"] = logits[index, : frames + 1].numpy()
         arrays[key + "hidden"] = torch.stack(capture.hidden, dim=1)[index, : frames + 1].numpy()
         arrays[key + "predictor_logits"] = torch.stack(capture.predictor_logits, dim=1)[index, :frames].numpy()
-        # The package cuts the reference off by a rounded ratio and may leave it a sample short: the end is what counts.
+        # The package removes the reference by a rounded ratio, which may be off by a sample: take the last samples.
         arrays[key + "wave"] = np.asarray(waves[index][len(waves[index]) - frames * samples :], dtype=np.float32)
-        if case.draw is not None:
+        if case.sampling is not None:
             arrays[key + "scores"] = scores[index, : frames + 1].numpy()
             arrays[key + "predictor_scores"] = torch.stack(capture.predictor_scores, dim=1)[index, :frames].numpy()
         residual = torch.stack(capture.predictor_scores, dim=1)[index, :frames]
@@ -168,7 +168,7 @@ def run_case(tts: Any, case: cases.Case) -> tuple[Arrays, dict[str, Any]]:
 
 
 def run_codec(tts: Any, checkpoint: str) -> Arrays:
-    """Codec decoder and encoder on their own: outputs of the tokenizer's public `decode` and `encode`."""
+    """Codec decoder and encoder: outputs of the tokenizer's public `decode` and `encode`."""
     tokenizer = tts.model.speech_tokenizer
     decoder = tokenizer.model.config.decoder_config
     arrays: Arrays = {}
@@ -204,7 +204,7 @@ def run_speaker(tts: Any) -> Arrays:
 
 
 def run_texts(tts: Any, checkpoint: Path) -> dict[str, Any]:
-    """Ids of `cases.TEXTS` as the wrapper gives them, and under the expression of Qwen's tokenizer class itself."""
+    """Token ids of `cases.TEXTS` from the wrapper's tokenizer and from Qwen's own tokenizer class."""
     own = Qwen2TokenizerFast.from_pretrained(checkpoint)
     wrapper = tts.processor.tokenizer
     return {
@@ -230,7 +230,7 @@ def run_checkpoint(path: Path) -> tuple[Arrays, dict[str, Any]]:
     for case in cases.cases_of(path.name):
         winner = -1
         found, about = run_case(tts, case)
-        if case.stop_at >= 0:
+        if case.stop_at is not None:
             winner = int(found[f"{case.name}#0#codes"][case.stop_at, 0])
             with tempfile.TemporaryDirectory() as scratch:
                 stopping = variants.stopping_copy(path, Path(scratch), eos=eos, winner=winner)

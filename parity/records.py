@@ -1,7 +1,7 @@
-"""What the official package computed, read back: arrays a checkpoint, facts, and the thin form that is committed.
+"""Reads and writes the records of the official package: arrays per checkpoint, facts, and the reduced form in git.
 
-Owns the layout of the files. A thin record holds every n-th column of its widest arrays and the first frames of others;
-`Record.reduce` brings a full result into the same form, so that one comparison serves both.
+Defines the file layout. A thin record has every n-th column of its widest arrays and the first frames of others;
+`Record.reduce` brings a full result into the same form, so that one comparison works with both.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy.typing as npt
 FACTS = "oracle.json"
 
 THIN_COLUMNS = {"logits": 32, "predictor_logits": 128, "wave": 24, "decode": 24, "mel": 4}
-"""Every n-th value of the last axis is kept."""
+"""Keep every n-th value of the last axis."""
 THIN_FRAMES = {"predictor_scores": 1}
-"""The first n of the first axis are kept."""
+"""Keep the first n of the first axis."""
 
 
 def kind_of(key: str) -> str:
@@ -31,7 +31,7 @@ def kind_of(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The arrays of one checkpoint and what `oracle.json` says of it."""
+    """The arrays of one checkpoint and its facts in `oracle.json`."""
 
     arrays: Mapping[str, npt.NDArray[Any]]
     facts: dict[str, Any]
@@ -39,7 +39,7 @@ class Record:
     frames: dict[str, int]
 
     def reduce(self, key: str, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """`value` in the form in which this record holds `key`."""
+        """`value` reduced as this record reduces `key`."""
         kind = kind_of(key)
         if kind in self.frames:
             value = value[: self.frames[kind]]
@@ -56,7 +56,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def read_record(folder: Path, checkpoint: str) -> Record:
-    """The record of one checkpoint, full or thin as `oracle.json` says."""
+    """The record of one checkpoint, full or thin according to `oracle.json`."""
     facts = read_facts(folder)
     with np.load(folder / f"{checkpoint}.npz") as stored:
         arrays = {key: stored[key] for key in stored.files}
@@ -65,10 +65,10 @@ def read_record(folder: Path, checkpoint: str) -> Record:
 
 
 def write_thin(source: Path, target: Path) -> int:
-    """Write the thin form of the full records in `source`; returns its bytes."""
+    """Write the thin form of the full records in `source`; returns its size in bytes."""
     facts = read_facts(source)
     if "thin" in facts:
-        raise ValueError(f"{source} is thin already")
+        raise ValueError(f"{source} is already a thin record")
     facts["thin"] = {"columns": THIN_COLUMNS, "frames": THIN_FRAMES}
     target.mkdir(parents=True, exist_ok=True)
     for checkpoint in facts["checkpoints"]:

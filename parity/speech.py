@@ -1,6 +1,6 @@
-"""The whole product on a case: text into the engine, packets out, the codes noted on their way.
+"""Runs a case through the whole engine: text in, packets out; also records the codes.
 
-An engine lives for one case; the rows of a batch are its streams, at the same time. Knows no record.
+An engine lives for one case. The rows of a batch are concurrent streams.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ import numpy.typing as npt
 
 from legato.config.engine import EngineConfig
 from legato.engine.engine import Engine
-from legato.engine.framing import PacketPolicy
 from legato.engine.frontend import BpeFrontEnd
 from legato.engine.handle import StreamHandle
+from legato.engine.packetizer import PacketPolicy
 from legato.engine.sequence import Sequence
 from legato.engine.stream import StreamRequest
-from legato.engine.voices import VoiceStore
+from legato.engine.voice_cache import VoiceStore
 from legato.errors import GenerationError
-from legato.flow import FinishReason, Frame, Sampling, StreamId
-from legato.models.voice import Voice
+from legato.models.voice import ClonedVoice
+from legato.types import FinishReason, Frame, SamplingParams, StreamId
 from parity import cases
-from parity.subject import Subject
+from parity.legato_side import ParityModel
 
-POSITIONS = 512
-"""Of a slot: more than any case needs."""
+MAX_SEQ_LEN = 512
+"""Talker positions per KV slot: more than any case needs."""
 
 
 @dataclass(slots=True)
-class Spoken:
-    """One row as the engine spoke it: frames in order, samples float32 [N], why it ended."""
+class EngineOutput:
+    """Output of the engine for one row: frames, packets of float32 samples, finish reasons."""
 
     frames: list[Frame] = field(default_factory=list)
     packets: list[npt.NDArray[np.float32]] = field(default_factory=list)
@@ -47,59 +47,59 @@ class Spoken:
         return np.array(self.frames, dtype=np.int64)
 
 
-def speak(subject: Subject, case: cases.Case, sampling: Sampling) -> list[Spoken]:
-    """Every row of the case, spoken at the same time by one engine, in packets of 1, 2, 4, 4, ... frames."""
+def run_engine(model: ParityModel, case: cases.Case, sampling: SamplingParams) -> list[EngineOutput]:
+    """Run all rows of the case concurrently in one engine, in packets of 1, 2, 4, 4, ... frames."""
     rows = len(case.rows)
-    model = subject.model
-    store = VoiceStore(model.decoder, model.encoder, model.speaker_encoder, limit_bytes=2**28)
+    loaded = model.loaded
+    store = VoiceStore(model.backend.decoder, loaded.encoder, loaded.speaker_encoder, limit_bytes=2**28)
     engine = Engine(
-        model,
-        BpeFrontEnd(subject.tokenizer),
-        EngineConfig(streams=rows, kv_slots=rows, positions=POSITIONS),
+        model.backend,
+        BpeFrontEnd(model.tokenizer),
+        EngineConfig(max_num_seqs=rows, kv_slots=rows, max_seq_len=MAX_SEQ_LEN),
         poison=True,
     )
     try:
-        spoken = _note_frames(engine)
-        handles = [engine.submit(_request(subject, store, case, row, sampling)) for row in case.rows]
+        outputs = _record_frames(engine)
+        handles = [engine.submit(_request(model, store, case, row, sampling)) for row in case.rows]
         for handle, row in zip(handles, case.rows, strict=True):
             handle.append_text(row.text)
             handle.end_text()
         for handle in handles:
-            _listen(handle, spoken.setdefault(handle.id, Spoken()))
-        return [spoken[handle.id] for handle in handles]
+            _read_packets(handle, outputs.setdefault(handle.id, EngineOutput()))
+        return [outputs[handle.id] for handle in handles]
     finally:
         engine.close()
 
 
 def _request(
-    subject: Subject, store: VoiceStore, case: cases.Case, row: cases.Row, sampling: Sampling
+    model: ParityModel, store: VoiceStore, case: cases.Case, row: cases.Row, sampling: SamplingParams
 ) -> StreamRequest:
-    voices: tuple[Voice, ...] = ()
-    if row.reference:
-        voices = (store.voice(cases.reference_audio(row.reference), subject.row_tokens(row)["reference"]),)
-    spec = subject.row_spec(row, whole=case.whole)
+    voice: ClonedVoice | None = None
+    if row.reference_samples:
+        voice = store.voice(cases.reference_audio(row.reference_samples), model.row_tokens(row)["reference"])
+    spec = model.row_spec(row, whole=case.whole)
     packets = PacketPolicy((1, 2, 4))
-    return StreamRequest(spec, sampling, seed=0, packets=packets, max_frames=case.tokens - 1, voices=voices)
+    return StreamRequest(spec, sampling, seed=0, packets=packets, max_frames=case.max_new_tokens - 1, voice=voice)
 
 
-def _note_frames(engine: Engine) -> dict[StreamId, Spoken]:
-    """Have the engine's runner also note each frame it draws, by stream."""
-    spoken: dict[StreamId, Spoken] = {}
-    draw_frames = engine.runner.draw_frames
+def _record_frames(engine: Engine) -> dict[StreamId, EngineOutput]:
+    """Wrap the engine's model runner so that it records each sampled frame by stream."""
+    outputs: dict[StreamId, EngineOutput] = {}
+    predict_frames = engine.runner.predict_frames
 
-    def noted(sequences: Rows[Sequence]) -> list[Frame | GenerationError]:
-        frames = draw_frames(sequences)
+    def recorded(sequences: Rows[Sequence]) -> list[Frame | GenerationError]:
+        frames = predict_frames(sequences)
         for sequence, frame in zip(sequences, frames, strict=True):
             if not isinstance(frame, GenerationError):
-                spoken.setdefault(sequence.stream, Spoken()).frames.append(frame)
+                outputs.setdefault(sequence.stream, EngineOutput()).frames.append(frame)
         return frames
 
-    engine.runner.draw_frames = noted  # type: ignore[method-assign]
-    return spoken
+    engine.runner.predict_frames = recorded  # type: ignore[method-assign]
+    return outputs
 
 
-def _listen(handle: StreamHandle, spoken: Spoken) -> None:
+def _read_packets(handle: StreamHandle, output: EngineOutput) -> None:
     for packet in handle:
-        spoken.packets.append(packet.float32())
+        output.packets.append(packet.float32())
         if packet.finish_reason is not None:
-            spoken.reasons.append(packet.finish_reason)
+            output.reasons.append(packet.finish_reason)

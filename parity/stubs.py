@@ -1,6 +1,6 @@
-"""Makes the official package importable without the audio packages that only its 25 Hz tokenizer uses.
+"""Stubs that make the official package importable without the audio packages of its 25 Hz tokenizer.
 
-Runs in the parity environment alone. Owns nothing but empty stand-ins in `sys.modules`; a call into one of them fails.
+Used in the parity environment only. The stubs are empty modules in `sys.modules`; using one fails.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ UNUSED_MODULES = ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.
 
 
 def install() -> None:
-    """Put an empty module in place of each unused one that is not installed."""
+    """Add an empty module for each unused module that is not imported yet."""
     for name in UNUSED_MODULES:
         if name in sys.modules:
             continue

@@ -1,6 +1,6 @@
-"""Edited copies of a checkpoint: a copy that stops at a chosen frame, and copies with one fault for negative controls.
+"""Edited copies of a checkpoint: one that stops at a chosen frame, and faulty ones for the negative controls.
 
-Writes files and keeps nothing. Both sides read the copy from disk, so that neither is edited in memory.
+Both sides load the copy from disk, so neither needs in-memory edits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HEAD = "talker.codec_head.weight"
 
 
 def edited_copy(source: Path, target: Path, file: str, name: str, edit: Callable[[torch.Tensor], None]) -> Path:
-    """Copy the checkpoint `source` to `target` with tensor `name` of `file` edited in place; other files are linked."""
+    """Copy checkpoint `source` to `target` and edit tensor `name` of `file`; other files are symlinks."""
     for path in sorted(source.rglob("*")):
         relative = path.relative_to(source)
         if path.is_dir():
@@ -39,7 +39,7 @@ def edited_copy(source: Path, target: Path, file: str, name: str, edit: Callable
 
 
 def stopping_copy(source: Path, target: Path, *, eos: int, winner: int) -> Path:
-    """A copy whose end-of-speech row wins wherever the code `winner` would have won with a positive logit."""
+    """A copy that chooses end of speech where the original chooses the code `winner` with a positive logit."""
 
     def edit(head: torch.Tensor) -> None:
         head[eos] = head[winner] * STOP_FACTOR
@@ -48,7 +48,7 @@ def stopping_copy(source: Path, target: Path, *, eos: int, winner: int) -> Path:
 
 
 def scaled_copy(source: Path, target: Path, *, file: str, name: str, index: tuple[int, ...], factor: float) -> Path:
-    """A copy with one element of one tensor multiplied by `factor`: a fault that a comparison has to find."""
+    """A copy with one tensor element multiplied by `factor`."""
 
     def edit(tensor: torch.Tensor) -> None:
         tensor[index] = tensor[index] * factor

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from legato.engine.engine import Engine
-from tests.tape import Tape
+from tests.graph_tape import Tape
 
 DEVICE = torch.device("cuda", 0)
 WAITS = frozenset(
@@ -241,7 +241,7 @@ def _recorded(graph: _Graph, *rest: Any, **options: Any) -> Iterator[None]:
 
 
 _REAL_GRAPH = torch.cuda.graph
-_REAL_WORK = Engine._work
+_REAL_WORK = Engine._main
 
 
 def _work_on_device(engine: Engine) -> None:
@@ -266,7 +266,7 @@ def fake_cuda() -> Iterator[None]:
         "synchronize": lambda *_: _DEVICE.waits.append("synchronize"),
     }
     there = mock.patch.multiple(torch.cuda, **cuda)
-    with there, mock.patch.object(Engine, "_work", _work_on_device), _Literals(), _Mode():  # type: ignore[no-untyped-call]
+    with there, mock.patch.object(Engine, "_main", _work_on_device), _Literals(), _Mode():  # type: ignore[no-untyped-call]
         yield
 
 

@@ -1,7 +1,7 @@
-"""The rules of shape, each a function from one source file to the faults found there. Owns no state, imports no Legato.
+"""Code structure rules: layers, state, process-wide settings, types. Each rule maps one source file to its violations.
 
-A rule sees one file: its path inside the repository and its text, parsed. What a rule cannot see (whether an import is
-slow, whether types mix) is tested elsewhere. `tests/test_shape.py` runs every rule on the tree and on seeded faults.
+A rule gets the path and the parsed text of one file; nothing is imported. `tests/test_shape.py` runs every rule on the
+repository and on seeded violations.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-LAYERS = (
-    *("units", "errors", "flow", "config", "text", "models", "audio", "engine", "api"),
-    *("session", "server", "client", "sheet", "verify", "bench", "train", "cli"),
+LAYERS = tuple(
+    "errors types html_report config text audio kernels models weights backends "
+    "engine speech api session server cluster client verify bench cli".split()
 )
-MAX_FILE_LINES = 300
+MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 MARKER = "# boundary:"
-"""Written beside a broad `except` that really is the edge of something, with the reason after it."""
+"""Comment that permits a broad `except` at an error boundary; the reason follows it."""
 
 FORBIDDEN_WORDS = ("utils", "util", "helpers", "misc", "common")
 PROCESS_SWITCHES = frozenset(
-    {
-        *("logging.basicConfig", "logging.disable", "logging.captureWarnings", "logging.config.dictConfig"),
-        *("warnings.filterwarnings", "warnings.simplefilter"),
-        *("torch.set_num_threads", "torch.set_num_interop_threads", "torch.set_default_dtype"),
-        *("torch.set_default_device", "torch.set_float32_matmul_precision", "torch.use_deterministic_algorithms"),
-        *("torch.set_flush_denormal", "torch.manual_seed", "torch.cuda.manual_seed_all"),
-        *("random.seed", "np.random.seed", "numpy.random.seed", "locale.setlocale", "signal.signal", "os.chdir"),
-    }
+    """
+    logging.basicConfig logging.disable logging.captureWarnings logging.config.dictConfig
+    warnings.filterwarnings warnings.simplefilter
+    torch.set_num_threads torch.set_num_interop_threads torch.set_default_dtype
+    torch.set_default_device torch.set_float32_matmul_precision torch.use_deterministic_algorithms
+    torch.set_flush_denormal torch.manual_seed torch.cuda.manual_seed_all
+    random.seed np.random.seed numpy.random.seed locale.setlocale signal.signal os.chdir
+    """.split()
 )
 
 
 @dataclass(frozen=True)
 class Source:
-    """One Python file: where it stands in the repository, what it says, and its tree."""
+    """One Python file: its path in the repository, its text, and its syntax tree."""
 
     path: PurePosixPath
     text: str
@@ -47,7 +47,7 @@ class Source:
 
     @property
     def layer(self) -> str | None:
-        """The layer of a file of the package; None outside it and for `legato/__init__.py` and `legato/__main__.py`."""
+        """The layer of a file in the package; None for other files and for `legato/__init__.py` and `__main__.py`."""
         parts = self.path.parts
         if len(parts) < 2 or parts[0] != "legato" or (self.path.name.startswith("__") and len(parts) == 2):
             return None
@@ -66,7 +66,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def dotted(node: ast.expr) -> str:
-    """`a.b.c` for names and attributes, "" for anything else."""
+    """`a.b.c` for names and attributes, "" for other expressions."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -80,7 +80,7 @@ def functions(tree: ast.AST) -> Iterator[Function]:
 
 
 def imported_modules(source: Source, nodes: Iterator[ast.AST]) -> Iterator[tuple[int, str]]:
-    """(line, dotted module) of each import; `from a import b` gives `a.b`, relative ones are resolved."""
+    """(line, dotted module) of each import; `from a import b` yields `a.b`; relative imports are resolved."""
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -92,7 +92,7 @@ def imported_modules(source: Source, nodes: Iterator[ast.AST]) -> Iterator[tuple
 
 
 def run_on_import(tree: ast.Module) -> Iterator[ast.AST]:
-    """Every node that runs when the module is imported: not the bodies of functions, nor of `if TYPE_CHECKING`."""
+    """All nodes executed at import: without function bodies and `if TYPE_CHECKING` blocks."""
     stack: list[ast.AST] = [tree]
     while stack:
         node = stack.pop()
@@ -106,25 +106,25 @@ def run_on_import(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def layer_order(source: Source) -> Iterator[str]:
-    """A layer imports only itself and those before it; imports for types alone count too."""
+    """A layer imports only itself and earlier layers; type-only imports count, too."""
     if source.layer is None:
         return
     if source.layer not in LAYERS:
-        yield f"1: {source.layer} is no layer; the layers are {', '.join(LAYERS)}"
+        yield f"1: {source.layer} is not a layer; the layers are {', '.join(LAYERS)}"
         return
     for line, module in imported_modules(source, ast.walk(source.tree)):
         parts = module.split(".")
         if parts[0] != "legato" or len(parts) < 2 or parts[1].startswith("__"):
             continue
         if parts[1] not in LAYERS:
-            yield f"{line}: {module} is in no layer"
+            yield f"{line}: {module} is not in a layer"
         elif LAYERS.index(parts[1]) > LAYERS.index(source.layer):
-            yield f"{line}: {source.layer} imports {module}, which stands after it"
+            yield f"{line}: {source.layer} imports {module}, a later layer"
 
 
 def no_torch(source: Source) -> Iterator[str]:
-    """Text, settings, values, sessions and the scheduler never see torch; the CLI and the package load it late."""
-    never = {"units", "errors", "flow", "config", "text", "session"}
+    """Text, config, types, sessions and the scheduler never import torch; the CLI and the package import it lazily."""
+    never = {"errors", "types", "html_report", "config", "text", "session"}
     path = source.path.as_posix()
     if source.layer in never or path == "legato/engine/scheduler.py":
         nodes = ast.walk(source.tree)
@@ -138,7 +138,7 @@ def no_torch(source: Source) -> Iterator[str]:
 
 
 def environment(source: Source) -> Iterator[str]:
-    """The environment is read in `config/` only."""
+    """Environment variables are read only in `config/`."""
     if not source.in_package or source.layer == "config":
         return
     for node in ast.walk(source.tree):
@@ -150,7 +150,7 @@ def environment(source: Source) -> Iterator[str]:
 
 
 def own_state(source: Source) -> Iterator[str]:
-    """Modules are weights: after `__init__`, no module in `models/` assigns to `self` or changes its tensors."""
+    """Modules hold only weights: after `__init__`, no module in `models/` assigns to `self` or changes its tensors."""
     if source.layer != "models":
         return
     for cls in (node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)):
@@ -185,7 +185,7 @@ def _changes_of_self(class_name: str, method: Function) -> Iterator[str]:
 
 
 def globals_rule(source: Source) -> Iterator[str]:
-    """No function of the package rebinds a module's name: nothing outlives a call without an owner."""
+    """No `global` statements in the package: state that outlives a call has an owner."""
     if not source.in_package:
         return
     for node in ast.walk(source.tree):
@@ -194,7 +194,7 @@ def globals_rule(source: Source) -> Iterator[str]:
 
 
 def quiet(source: Source) -> Iterator[str]:
-    """Only the CLI writes to the terminal."""
+    """Only the CLI uses the terminal."""
     if not source.in_package or source.layer == "cli" or source.path.name == "__main__.py":
         return
     for node in ast.walk(source.tree):
@@ -205,7 +205,7 @@ def quiet(source: Source) -> Iterator[str]:
 
 
 def process_switches(source: Source) -> Iterator[str]:
-    """The library configures no logging and sets nothing for the whole process; the CLI does, once."""
+    """The library neither configures logging nor changes process-wide settings; the CLI does, once."""
     if not source.in_package or source.layer == "cli":
         return
     for node in ast.walk(source.tree):
@@ -221,7 +221,7 @@ def process_switches(source: Source) -> Iterator[str]:
 
 
 def typed(source: Source) -> Iterator[str]:
-    """In `models`, `engine` and `session` every argument has a name and a type: no `**kwargs`, `Any`, bare `dict`."""
+    """In `models`, `engine` and `session` arguments are named and typed: no `**kwargs`, no `Any`, no bare `dict`."""
     if source.layer not in ("models", "engine", "session"):
         return
     for function in functions(source.tree):

@@ -1,6 +1,6 @@
-"""The rules of shape that concern names, sizes, heads and exceptions. Owns no state and imports no Legato.
+"""Code structure rules: sizes, module docstrings, names, exceptions, clocks, leases.
 
-Like `tests/shape_rules.py`, each rule is a function from one parsed file to the faults found in it.
+As in `tests/shape_rules.py`, each rule maps one parsed file to its violations.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.shape_rules import (
 
 
 def size(source: Source) -> Iterator[str]:
-    """A file fits in 300 lines, a function in 60."""
+    """A file has at most 400 lines, a function 60."""
     lines = len(source.text.splitlines())
     if lines > MAX_FILE_LINES:
         yield f"1: {lines} lines, at most {MAX_FILE_LINES}"
@@ -42,7 +42,7 @@ def size(source: Source) -> Iterator[str]:
 
 
 def head(source: Source) -> Iterator[str]:
-    """Every file opens by saying what it owns and what it does not know: two sentences; tests and `__init__`, one."""
+    """Every module docstring has two sentences or more; one in tests and in `__init__`."""
     is_package_file = source.path.name in ("__init__.py", "__main__.py")
     if is_package_file and not source.in_package:
         return
@@ -50,40 +50,23 @@ def head(source: Source) -> Iterator[str]:
     docstring = ast.get_docstring(source.tree) or ""
     sentences = len(re.findall(r"[^\s.!?][.!?](?=\s|$)", docstring))
     if sentences < wanted:
-        yield f"1: the head has {sentences} sentence(s), at least {wanted}"
+        yield f"1: the module docstring has {sentences} sentence(s), at least {wanted}"
     elif is_package_file and len(docstring.split()) < 4:
-        yield f"1: the head says nothing: {docstring!r}"
+        yield f"1: the module docstring is too short: {docstring!r}"
 
 
 def names(source: Source) -> Iterator[str]:
-    """No folder or file `utils`, no class `Manager` or `Helper`."""
+    """No file or folder `utils`, no class `Manager` or `Helper`."""
     for part in source.path.parts:
         if part.removesuffix(".py") in FORBIDDEN_WORDS:
-            yield f"1: {part} says nothing about what is inside"
+            yield f"1: {part} does not describe its contents"
     for node in ast.walk(source.tree):
         if isinstance(node, ast.ClassDef) and re.search(r"Manager|Helper|Utils?$", node.name):
             yield f"{node.lineno}: class {node.name}"
 
 
-def words(source: Source) -> Iterator[str]:
-    """`chunk` means four things in the field and nothing here; the calls of other libraries keep their names."""
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Name):
-            name = node.id if isinstance(node.ctx, ast.Store) else ""
-        elif isinstance(node, ast.Attribute):
-            name = node.attr if isinstance(node.ctx, ast.Store) else ""
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            name = node.name
-        elif isinstance(node, ast.arg):
-            name = node.arg
-        else:
-            continue
-        if "chunk" in name.lower():
-            yield f"{node.lineno}: {name}: say window, packet, frame or piece"
-
-
 def exceptions(source: Source) -> Iterator[str]:
-    """No exception disappears: no bare `except`, no empty handler, no broad one that neither raises nor is marked."""
+    """No exception is swallowed: no bare `except`, no empty handler; a broad one raises or is marked."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and dotted(node.func) in ("contextlib.suppress", "suppress"):
             broad = [kind for kind in node.args if dotted(kind) in ("Exception", "BaseException")]
@@ -96,7 +79,7 @@ def exceptions(source: Source) -> Iterator[str]:
         elif any(dotted(kind) in ("Exception", "BaseException") for kind in caught if kind is not None):
             raises = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
             if not raises and MARKER not in source.line(node.lineno):
-                yield f"{node.lineno}: a broad except neither raises nor says why ({MARKER} reason)"
+                yield f"{node.lineno}: broad except without a raise or a reason ({MARKER} reason)"
         empty = all(isinstance(inner, ast.Pass) or _is_ellipsis(inner) for inner in node.body)
         if empty and MARKER not in source.line(node.lineno):
             yield f"{node.lineno}: the exception is swallowed"
@@ -107,7 +90,7 @@ def _is_ellipsis(node: ast.stmt) -> bool:
 
 
 def stubs(source: Source) -> Iterator[str]:
-    """What is in the package is done: no `NotImplementedError`, no note of work left over."""
+    """The package contains no stubs: no `NotImplementedError`, no TODO comments."""
     if not source.in_package:
         return
     for node in ast.walk(source.tree):
@@ -119,7 +102,7 @@ def stubs(source: Source) -> Iterator[str]:
 
 
 def clock(source: Source) -> Iterator[str]:
-    """Time is an argument where decisions are taken: the scheduler and the session read no clock."""
+    """The scheduler and the session read no clock: time is an argument."""
     if source.layer != "session" and source.path.as_posix() != "legato/engine/scheduler.py":
         return
     for line, module in imported_modules(source, ast.walk(source.tree)):
@@ -128,14 +111,14 @@ def clock(source: Source) -> Iterator[str]:
 
 
 def lease_makers(source: Source) -> Iterator[str]:
-    """Only a pool makes its leases, and no name with an underscore in front is imported from another file."""
+    """Only a pool creates its leases, and no private name is imported from another file."""
     if not source.in_package:
         return
-    makers = {"KVLease": "legato/engine/kv_pool.py", "CodecLease": "legato/engine/codec_pool.py"}
+    makers = {"KVLease": "legato/engine/kv_cache.py", "CodecLease": "legato/engine/codec_state.py"}
     for node in ast.walk(source.tree):
         maker = makers.get(dotted(node.func).split(".")[-1]) if isinstance(node, ast.Call) else None
         if isinstance(node, ast.Call) and maker and source.path.as_posix() != maker:
-            yield f"{node.lineno}: {dotted(node.func)} is made outside {maker}"
+            yield f"{node.lineno}: {dotted(node.func)} is created outside {maker}"
     for line, module in imported_modules(source, ast.walk(source.tree)):
         last = module.split(".")[-1]
         if module.startswith("legato.") and last.startswith("_") and not last.startswith("__"):
@@ -143,6 +126,19 @@ def lease_makers(source: Source) -> Iterator[str]:
 
 
 RULES: tuple[Rule, ...] = (
-    *(layer_order, no_torch, environment, own_state, globals_rule, quiet, process_switches, typed),
-    *(size, head, names, words, exceptions, stubs, clock, lease_makers),
+    layer_order,
+    no_torch,
+    environment,
+    own_state,
+    globals_rule,
+    quiet,
+    process_switches,
+    typed,
+    size,
+    head,
+    names,
+    exceptions,
+    stubs,
+    clock,
+    lease_makers,
 )

@@ -1,5 +1,5 @@
-"""The Python face on tiny random checkpoints: what is streamed is what is said, clones are known by their content,
-rates agree everywhere, and what cannot be served is refused before anything is computed.
+"""The Python API on tiny random checkpoints: streamed and whole audio agree, clones are keyed by their content,
+sample rates agree, and invalid requests are refused before any computation.
 """
 
 from __future__ import annotations
@@ -15,31 +15,33 @@ import pytest
 from legato.api import CloneReference, Legato, load
 from legato.errors import (
     EngineClosedError,
+    GenerationError,
     InputError,
     SamplingError,
     UnknownLanguageError,
     UnknownVoiceError,
     UnsupportedError,
 )
-from legato.flow import FinishReason, TextLayout
+from legato.types import FinishReason, TextLayout
 from tests.conftest import TinyCheckpoint
+from tests.engine.harness import Harness
 
 TEXT = "Some words to speak."
-ROUNDING = 2e-5
-"""Samples of differently cut windows agree within this part of full scale."""
+TOLERANCE = 2e-5
+"""Tolerance for samples from different codec windows, part of full scale."""
 
 Samples = npt.NDArray[np.float32]
 
 
 @pytest.fixture(scope="module")
 def speaker(tiny_checkpoint: TinyCheckpoint) -> Iterator[Legato]:
-    with load(tiny_checkpoint("tiny-custom-voice"), slots=2) as tts:
+    with load(tiny_checkpoint("tiny-custom-voice"), max_num_seqs=2) as tts:
         yield tts
 
 
 @pytest.fixture(scope="module")
 def exact(tiny_checkpoint: TinyCheckpoint) -> Iterator[Legato]:
-    with load(tiny_checkpoint("tiny-custom-voice"), slots=3, deterministic=True) as tts:
+    with load(tiny_checkpoint("tiny-custom-voice"), max_num_seqs=3, deterministic=True) as tts:
         yield tts
 
 
@@ -50,16 +52,16 @@ def cloner(tiny_checkpoint: TinyCheckpoint) -> Iterator[Legato]:
 
 
 def recording(pitch_hz: float, seconds: float = 1.2) -> Samples:
-    """A reference at 24 kHz: a tone that swells and fades."""
+    """A reference recording at 24 kHz: a tone with a smooth envelope."""
     t = np.arange(round(24_000 * seconds)) / 24_000
     return (0.3 * np.sin(2 * np.pi * pitch_hz * t) * np.sin(np.pi * t / seconds)).astype(np.float32)
 
 
-# --- streamed is said ------------------------------------------------------------------------------------------------
+# --- streamed and whole ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("packet_frames", [(1,), (4,), (1, 2, 4)])
-def test_the_packets_join_to_what_is_said(speaker: Legato, packet_frames: tuple[int, ...]) -> None:
+def test_packets_join_to_the_whole_audio(speaker: Legato, packet_frames: tuple[int, ...]) -> None:
     whole = speaker.say(TEXT, seed=3, max_frames=7)
     packets = list(speaker.stream(TEXT, seed=3, max_frames=7, packet_frames=packet_frames))
     joined = np.concatenate([packet.float32() for packet in packets])
@@ -68,16 +70,16 @@ def test_the_packets_join_to_what_is_said(speaker: Legato, packet_frames: tuple[
     ]
     assert [packet.last for packet in packets] == [False] * (len(packets) - 1) + [True]
     assert joined.shape == whole.samples.shape
-    assert np.abs(joined - whole.samples).max() <= ROUNDING
+    assert np.abs(joined - whole.samples).max() <= TOLERANCE
 
 
-def test_the_seed_decides(speaker: Legato) -> None:
+def test_seed_determines_the_audio(speaker: Legato) -> None:
     first, again, other = (speaker.say(TEXT, seed=seed, max_frames=4).samples for seed in (5, 5, 6))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
-def test_text_in_pieces_is_the_text(exact: Legato) -> None:
+def test_text_in_pieces_gives_the_same_audio(exact: Legato) -> None:
     whole = exact.say(TEXT, max_frames=6, layout=TextLayout.STREAMING)
     pieces = exact.say(iter(TEXT), max_frames=6)
     assert np.array_equal(whole.samples, pieces.samples)
@@ -86,25 +88,25 @@ def test_text_in_pieces_is_the_text(exact: Legato) -> None:
     )
 
 
-def test_two_streams_at_once_are_each_the_one_alone(speaker: Legato) -> None:
-    alone = [speaker.say(TEXT, seed=seed, max_frames=5).samples for seed in (1, 2)]
+def test_concurrent_streams_equal_solo_runs(speaker: Legato) -> None:
+    solo = [speaker.say(TEXT, seed=seed, max_frames=5).samples for seed in (1, 2)]
     streams = [speaker.stream(TEXT, seed=seed, max_frames=5) for seed in (1, 2)]
     together = [np.concatenate([packet.float32() for packet in stream]) for stream in streams]
-    assert all(np.abs(mine - theirs).max() <= ROUNDING for mine, theirs in zip(alone, together, strict=True))
+    assert all(np.abs(mine - theirs).max() <= TOLERANCE for mine, theirs in zip(solo, together, strict=True))
 
 
-def test_in_deterministic_mode_company_changes_no_bit(exact: Legato) -> None:
+def test_deterministic_mode_is_bit_identical_when_co_batched(exact: Legato) -> None:
     texts = (TEXT, "A longer one, that takes its time.", "Short.")
-    alone = [exact.say(text, seed=seed, max_frames=8).samples for seed, text in enumerate(texts)]
+    solo = [exact.say(text, seed=seed, max_frames=8).samples for seed, text in enumerate(texts)]
     streams = [exact.stream(text, seed=seed, max_frames=8) for seed, text in enumerate(texts)]
     together = [np.concatenate([packet.float32() for packet in stream]) for stream in streams]
-    assert all(np.array_equal(mine, theirs) for mine, theirs in zip(alone, together, strict=True))
+    assert all(np.array_equal(mine, theirs) for mine, theirs in zip(solo, together, strict=True))
 
 
 # --- rates -----------------------------------------------------------------------------------------------------------
 
 
-def test_rates_and_lengths_agree_everywhere(speaker: Legato) -> None:
+def test_rates_and_lengths_agree(speaker: Legato) -> None:
     codec = speaker.model.config.codec
     speech = speaker.say(TEXT, max_frames=5)
     (packet, *_) = list(speaker.stream(TEXT, max_frames=5))
@@ -119,20 +121,20 @@ def test_rates_and_lengths_agree_everywhere(speaker: Legato) -> None:
 
 
 @pytest.mark.parametrize("transcript", ["", "What the tone says."])
-def test_a_clone_starts_with_its_own_first_frame(cloner: Legato, transcript: str) -> None:
-    """No part of the reference is handed out, streamed or not, however long the reference is."""
+def test_clone_output_contains_no_reference_audio(cloner: Legato, transcript: str) -> None:
+    """No audio of the reference is part of the output, streamed or whole, for any length of the reference."""
     for seconds in (1.2, 2.0):
         clone = CloneReference(recording(220.0, seconds), transcript)
-        said = cloner.say(TEXT, clone=clone, max_frames=3)
+        whole = cloner.say(TEXT, clone=clone, max_frames=3)
         packets = list(cloner.stream(TEXT, clone=clone, max_frames=3))
-        assert said.frames == sum(packet.frames for packet in packets) == 3
+        assert whole.frames == sum(packet.frames for packet in packets) == 3
         assert packets[0].first_sample == 0
-        assert len(said.samples) == 3 * cloner.model.config.codec.frame_samples
+        assert len(whole.samples) == 3 * cloner.model.config.codec.frame_samples
         joined = np.concatenate([packet.float32() for packet in packets])
-        assert np.abs(joined - said.samples).max() <= ROUNDING
+        assert np.abs(joined - whole.samples).max() <= TOLERANCE
 
 
-def test_clones_are_known_by_their_content(cloner: Legato) -> None:
+def test_clones_are_keyed_by_content(cloner: Legato) -> None:
     low, high = (CloneReference(recording(pitch), "The same words.") for pitch in (150.0, 900.0))
     first, other, again = (cloner.say(TEXT, clone=clone, max_frames=3).samples for clone in (low, high, low))
     assert np.array_equal(first, again)
@@ -141,7 +143,7 @@ def test_clones_are_known_by_their_content(cloner: Legato) -> None:
     assert not np.array_equal(first, cloner.say(TEXT, clone=relabelled, max_frames=3).samples)
 
 
-def test_silence_follows_a_reference_unless_asked_otherwise(cloner: Legato) -> None:
+def test_silence_is_appended_to_the_reference_by_default(cloner: Legato) -> None:
     samples, transcript = recording(220.0), "It stops in the middle of a"
     usual = cloner.say(TEXT, clone=CloneReference(samples, transcript), max_frames=3).samples
     by_hand = np.concatenate([samples, np.zeros(12_000, dtype=np.float32)])
@@ -151,16 +153,16 @@ def test_silence_follows_a_reference_unless_asked_otherwise(cloner: Legato) -> N
     assert not np.array_equal(usual, none)
 
 
-def test_a_clone_without_transcript_says_so(cloner: Legato) -> None:
+def test_clone_without_transcript_adds_a_note(cloner: Legato) -> None:
     stream = cloner.stream(TEXT, clone=CloneReference(recording(220.0)), max_frames=1)
     assert any("speaker vector" in note for note in stream.notes)
     assert len(list(stream)) == 1
 
 
-# --- refusals and ends -----------------------------------------------------------------------------------------------
+# --- errors and exit -----------------------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_served_is_refused_at_once(speaker: Legato, cloner: Legato) -> None:
+def test_invalid_requests_are_refused_at_once(speaker: Legato, cloner: Legato) -> None:
     names = [voice.name for voice in speaker.voices()]
     with pytest.raises(UnknownVoiceError, match=names[0]):
         speaker.stream(TEXT, voice="nobody")
@@ -181,32 +183,64 @@ def test_what_cannot_be_served_is_refused_at_once(speaker: Legato, cloner: Legat
     assert speaker.say(TEXT, max_frames=1).frames == 1
 
 
-def test_a_broken_source_of_text_is_the_callers_error(speaker: Legato) -> None:
+def test_error_of_the_text_source_is_raised_to_the_caller(speaker: Legato) -> None:
     def broken() -> Iterator[str]:
         yield "Some words "
-        raise OSError("the line went dead")
+        raise OSError("connection lost")
 
-    with pytest.raises(OSError, match="the line went dead"):
+    with pytest.raises(OSError, match="connection lost"):
         list(speaker.stream(broken(), max_frames=50))
     assert speaker.say(TEXT, max_frames=1).frames == 1
 
 
-def test_leaving_early_frees_the_slot(speaker: Legato) -> None:
-    for _ in range(4):  # twice as many as there are slots
+@pytest.mark.parametrize("item", [None, 7, b"bytes"])
+def test_text_source_that_yields_no_string_fails_only_its_own_stream(exact: Legato, item: object) -> None:
+    """The other stream, which speaks meanwhile, gives the same bits as when it runs alone."""
+    solo = exact.say(TEXT, seed=3, max_frames=12).samples
+
+    def pieces() -> Iterator[str]:
+        yield "Some words "
+        yield item  # type: ignore[misc]
+
+    other = iter(exact.stream(TEXT, seed=3, max_frames=12))
+    packets = [next(other)]
+    with pytest.raises(InputError, match=f"text must be str, not {type(item).__name__}"):
+        list(exact.stream(pieces(), max_frames=50))
+    packets += other
+    assert np.array_equal(np.concatenate([packet.float32() for packet in packets]), solo)
+
+
+def test_command_that_raises_fails_only_its_own_stream() -> None:
+    """A wrong value that gets past the handle reaches the engine thread as a command; the other stream is unharmed."""
+    h = Harness(rows_per_call=1)
+    _, solo = h.submit(TEXT, seed=1, max_frames=9)
+    h.run()
+    broken_id, broken = h.submit("Some words ", seed=2, max_frames=9, ended=False)
+    _, other = h.submit(TEXT, seed=1, max_frames=9)
+    h.append(broken_id, None)  # type: ignore[arg-type]
+    h.run()
+    assert [type(error) for error in broken.errors] == [GenerationError]
+    assert "NoneType" in str(broken.errors[0])
+    assert np.array_equal(other.samples, solo.samples)
+    h.assert_balanced()
+
+
+def test_ending_the_iteration_early_frees_the_slot(speaker: Legato) -> None:
+    for _ in range(4):  # twice the number of slots
         for _packet in speaker.stream(TEXT, max_frames=200):
             break
     assert speaker.say(TEXT, max_frames=1).frames == 1
 
 
-def test_a_closed_model_says_so(tiny_checkpoint: TinyCheckpoint) -> None:
+def test_closed_engine_raises(tiny_checkpoint: TinyCheckpoint) -> None:
     tts = load(tiny_checkpoint("tiny-custom-voice"))
     tts.close()
     with pytest.raises(EngineClosedError):
         tts.say(TEXT)
 
 
-def test_a_dtype_that_is_none_is_refused(tiny_checkpoint: TinyCheckpoint) -> None:
-    with pytest.raises(InputError, match="float32, bfloat16"):
+def test_unknown_dtype_is_refused(tiny_checkpoint: TinyCheckpoint) -> None:
+    with pytest.raises(InputError, match=r"float16 is not supported.*bfloat16"):
         load(tiny_checkpoint("tiny-custom-voice"), dtype="float16")
 
 
@@ -220,8 +254,8 @@ print("the end")
 """
 
 
-def test_a_program_that_ends_while_it_speaks_ends_well(tiny_checkpoint: TinyCheckpoint) -> None:
-    """Nothing is closed and nobody listens on: without the engine's own stop at exit the process is aborted."""
+def test_program_that_exits_while_streaming_exits_cleanly(tiny_checkpoint: TinyCheckpoint) -> None:
+    """Nothing is closed: the exit handler of the engine must stop its thread, or the process aborts."""
     command = [sys.executable, "-c", ENDS_EARLY, str(tiny_checkpoint("tiny-custom-voice"))]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "the end\n", "")

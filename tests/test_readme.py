@@ -1,6 +1,6 @@
-"""The documents, held to the code: their Python runs, their command lines parse, both READMEs show the same.
+"""Documentation checks: Python examples run, command lines parse, links resolve, and both READMEs match.
 
-Python examples run with the embedded voice, each in a process and a folder of its own.
+Python examples run with the embedded voice, each in its own process and folder.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ PAGES = (*DOCUMENTS, "docs/index.md", "docs/dependencies.md", "docs/latency.md",
 
 
 def blocks(document: str, language: str) -> list[str]:
-    """The code blocks of one language, in order."""
+    """Code blocks of one language, in order."""
     text = (ROOT / document).read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def command_lines(document: str) -> list[str]:
-    """Each `legato ...` in a shell block, without what it is piped from and where it is redirected to."""
+    """Each `legato ...` command in shell blocks, without pipes and redirections."""
     lines = [line for block in blocks(document, "sh") for line in block.splitlines()]
     parts = [part.split(" #")[0].split(" > ")[0].strip() for line in lines for part in line.split(" | ")]
     return [part for part in parts if part.startswith("legato ")]
@@ -43,7 +43,7 @@ LINES = sorted({line for document in DOCUMENTS for line in command_lines(documen
 
 
 def parse(line: str) -> click.Context:
-    """Parse a command line as click does before it runs anything; what does not parse raises `click.UsageError`."""
+    """Parse a command line without running it; raises `click.UsageError` if it is invalid."""
     words = shlex.split(line)[1:]
     command = legato.get_command(legato.make_context("legato", [*words]), words[0])
     if command is None:
@@ -73,18 +73,18 @@ def test_command_line_parses(line: str, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("line", ["legato say --no-such-option", "legato no-such-command", "legato say --seed seven x"])
-def test_wrong_command_line_does_not_parse(line: str) -> None:
+def test_invalid_command_line_is_rejected(line: str) -> None:
     with pytest.raises(click.UsageError):
         parse(line)
 
 
-def test_documents_hold_what_is_tested() -> None:
+def test_documents_contain_enough_examples() -> None:
     assert len(EXAMPLES) >= 3
     assert len(LINES) >= 8
     assert any("--clone" in line for line in LINES)
 
 
-def test_both_readmes_show_the_same() -> None:
+def test_both_readmes_match() -> None:
     for language in ("sh", "python"):
         mine, theirs = blocks("README.md", language), blocks("README.zh.md", language)
         uncommented = [[re.sub(r" +#.*$", "", block, flags=re.MULTILINE) for block in each] for each in (mine, theirs)]
@@ -96,7 +96,7 @@ def test_both_readmes_show_the_same() -> None:
 
 
 @pytest.mark.parametrize("document", PAGES)
-def test_links_lead_somewhere(document: str) -> None:
+def test_links_resolve(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
     links = [link for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text) if "://" not in link]
     missing = [link for link in links if not ((ROOT / document).parent / link).exists()]
@@ -105,7 +105,7 @@ def test_links_lead_somewhere(document: str) -> None:
 
 @pytest.mark.parametrize("document", PAGES)
 def test_named_files_exist(document: str) -> None:
-    """`legato/...`, `tests/...`, and the short `engine/loop.py` of ARCHITECTURE are files or folders that are there."""
+    """`legato/...`, `tests/...`, and the short `engine/core.py` of ARCHITECTURE exist."""
     text = re.sub(r"```.*?```", "", (ROOT / document).read_text(encoding="utf-8"), flags=re.DOTALL)
     named = re.findall(r"`((?:[a-z_]+/)+[a-z_]*(?:\.py)?|[a-z_]+/[a-z_/]+\.py)`", text)
     missing = [name for name in named if not ((ROOT / name).exists() or (ROOT / "legato" / name).exists())]

@@ -1,6 +1,6 @@
-"""The four kinds of state cannot stand in for one another: mypy refuses it, and where a value exists, so does the run.
+"""The four kinds of state cannot be confused: mypy refuses it, and where a value exists, so does the code at run time.
 
-Owns one file of wrong uses, in which every line has to be an error, and one of right uses without any.
+mypy checks a file of wrong uses, in which each line must be an error, and a file of right uses without any.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import pytest
 import torch
 
 from legato.config.model import TransformerConfig
-from legato.engine.codec_pool import CodecPool
-from legato.engine.kv_pool import KVPool
+from legato.engine.codec_state import CodecPool
+from legato.engine.kv_cache import KVPool
 from legato.errors import StateError
-from legato.flow import SequenceId, StreamId
 from legato.models.code_predictor import predict
 from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool
 from legato.models.talker.state import KVRows, TalkerCache, poison, require_kv_rows
+from legato.types import SequenceId, StreamId
 
 ROOT = Path(__file__).resolve().parent.parent
 
 PRELUDE = """
 from torch import Tensor
-from legato.engine.codec_pool import CodecPool
-from legato.engine.kv_pool import KVPool
+from legato.engine.codec_state import CodecPool
+from legato.engine.kv_cache import KVPool
 from legato.engine.leases import CodecLease, KVLease
-from legato.flow import SequenceId, SessionId, StreamId
+from legato.types import SequenceId, StreamId
 from legato.models.code_predictor.predict import _FrameScratch
 from legato.models.codec.decoder import CodecDecoder
 from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool
@@ -42,29 +42,29 @@ from legato.models.talker.state import KVRows, TalkerCache, poison
 def uses(
     kv_pool: KVPool, codec_pool: CodecPool, storage: CodecStatePool, cache: TalkerCache, history: CodecHistory,
     kv_lease: KVLease, codec_lease: CodecLease, kv_rows: KVRows, codec_rows: CodecRows, scratch: _FrameScratch,
-    sequence: SequenceId, stream: StreamId, session: SessionId, index: Tensor, talker: Talker, decoder: CodecDecoder,
+    sequence: SequenceId, stream: StreamId, session: str, index: Tensor, talker: Talker, decoder: CodecDecoder,
 ) -> None:
 """
 
 WRONG = (
-    # A sequence owns talker positions, a stream owns codec history, a session owns neither.
+    # A sequence leases a KV slot, a stream leases a codec slot, a session (named by a string) neither.
     "kv_pool.acquire(stream)",
     "kv_pool.acquire(session)",
     "kv_pool.acquire(7)",
-    "codec_pool.acquire(sequence, [])",
-    "codec_pool.acquire(session, [])",
-    "codec_pool.acquire(7, [])",
-    # A lease is good for the pool that made it.
+    "codec_pool.acquire(sequence)",
+    "codec_pool.acquire(session)",
+    "codec_pool.acquire(7)",
+    # A lease is valid only for the pool that created it.
     "kv_pool.rows([codec_lease])",
     "kv_pool.release(codec_lease)",
     "codec_pool.gather([kv_lease])",
     "codec_pool.release(kv_lease)",
-    # A bare number or index forgets which pool it is for.
+    # A bare number or index does not identify its pool.
     "kv_pool.rows([0])",
     "codec_pool.gather([0])",
     "storage.gather(index)",
     "poison(cache, index)",
-    # Rows of one pool mean nothing in the other.
+    # Rows of one pool are not rows of the other.
     "storage.gather(kv_rows)",
     "storage.scatter(kv_rows, history)",
     "storage.reset(kv_rows)",
@@ -72,7 +72,7 @@ WRONG = (
     "poison(cache, codec_rows)",
     "talker.forward(cache, codec_rows, index, starts=index)",
     "talker.forward(cache, index, index, starts=index)",
-    # The contents cannot be exchanged either.
+    # The contents of the pools cannot be exchanged.
     "talker.forward(history, kv_rows, index, starts=index)",
     "talker.forward(scratch, kv_rows, index, starts=index)",
     "poison(scratch, kv_rows)",
@@ -81,7 +81,7 @@ WRONG = (
     "storage.scatter(codec_rows, cache)",
     "storage.scatter(codec_rows, scratch)",
     "kv_pool.acquire(sequence).stream",
-    "codec_pool.acquire(stream, []).sequence",
+    "codec_pool.acquire(stream).sequence",
 )
 
 RIGHT = (
@@ -95,7 +95,7 @@ RIGHT = (
 
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], str]:
-    """What one run of mypy says of both files: (file, line of the use) -> message."""
+    """Errors of one mypy run over both files: (file, line of the use) -> message."""
     folder = tmp_path_factory.mktemp("uses")
     for name, lines in (("wrong", WRONG), ("right", RIGHT)):
         (folder / f"{name}.py").write_text(PRELUDE + "".join(f"    {line}\n" for line in lines), encoding="utf-8")
@@ -114,7 +114,7 @@ def test_mypy_refuses(use: str, errors: dict[tuple[str, int], str]) -> None:
     assert re.search(r"\[(arg-type|list-item|attr-defined)\]$", message), message
 
 
-def test_mypy_accepts_what_is_right(errors: dict[tuple[str, int], str]) -> None:
+def test_mypy_accepts_right_uses(errors: dict[tuple[str, int], str]) -> None:
     assert not [message for (name, _), message in errors.items() if name == "right"]
 
 
@@ -133,7 +133,7 @@ STACK = TransformerConfig(
 )
 
 
-class Bench:
+class Pools:
     """One small pool of each kind, with a lease of each."""
 
     def __init__(self) -> None:
@@ -147,10 +147,10 @@ class Bench:
         self.kv_pool, self.storage = KVPool(self.cache), CodecStatePool(empty)
         self.codec_pool = CodecPool(self.storage)
         self.kv_lease = self.kv_pool.acquire(SequenceId(1))
-        self.codec_lease = self.codec_pool.acquire(StreamId(1), [])
+        self.codec_lease = self.codec_pool.acquire(StreamId(1))
 
 
-REFUSED: dict[str, Callable[[Bench], object]] = {
+REFUSED: dict[str, Callable[[Pools], object]] = {
     "talker pool, codec lease": lambda b: b.kv_pool.rows([b.codec_lease]),  # type: ignore[list-item]
     "talker pool releases a codec lease": lambda b: b.kv_pool.release(b.codec_lease),  # type: ignore[arg-type]
     "codec pool, talker lease": lambda b: b.codec_pool.gather([b.kv_lease]),  # type: ignore[list-item]
@@ -168,38 +168,38 @@ REFUSED: dict[str, Callable[[Bench], object]] = {
 
 
 @pytest.mark.parametrize("use", REFUSED.values(), ids=REFUSED.keys())
-def test_run_refuses(use: Callable[[Bench], object]) -> None:
+def test_run_time_refuses(use: Callable[[Pools], object]) -> None:
     with pytest.raises(StateError):
-        use(Bench())
+        use(Pools())
 
 
 def test_stale_leases_are_refused() -> None:
-    bench = Bench()
-    bench.kv_pool.release(bench.kv_lease)
-    bench.codec_pool.release(bench.codec_lease)
-    assert bench.kv_pool.acquire(SequenceId(2)).slot == bench.kv_lease.slot
-    assert bench.codec_pool.acquire(StreamId(2), []).slot == bench.codec_lease.slot
+    pools = Pools()
+    pools.kv_pool.release(pools.kv_lease)
+    pools.codec_pool.release(pools.codec_lease)
+    assert pools.kv_pool.acquire(SequenceId(2)).slot == pools.kv_lease.slot
+    assert pools.codec_pool.acquire(StreamId(2)).slot == pools.codec_lease.slot
     with pytest.raises(StateError, match="stale"):
-        bench.kv_pool.rows([bench.kv_lease])
+        pools.kv_pool.rows([pools.kv_lease])
     with pytest.raises(StateError, match="stale"):
-        bench.kv_pool.release(bench.kv_lease)
+        pools.kv_pool.release(pools.kv_lease)
     with pytest.raises(StateError, match="stale"):
-        bench.codec_pool.gather([bench.codec_lease])
+        pools.codec_pool.gather([pools.codec_lease])
 
 
-def test_the_right_uses_run() -> None:
-    bench = Bench()
-    assert bench.kv_pool.rows([bench.kv_lease]).index.tolist() == [bench.kv_lease.slot]
-    bench.codec_pool.scatter([bench.codec_lease], bench.codec_pool.gather([bench.codec_lease]))
+def test_right_uses_run() -> None:
+    pools = Pools()
+    assert pools.kv_pool.rows([pools.kv_lease]).index.tolist() == [pools.kv_lease.slot]
+    pools.codec_pool.scatter([pools.codec_lease], pools.codec_pool.gather([pools.codec_lease]))
 
 
-def test_the_kinds_share_no_base() -> None:
-    kinds = (TalkerCache, CodecHistory, KVRows, CodecRows, type(Bench().kv_lease), type(Bench().codec_lease))
+def test_kinds_of_state_share_no_base_class() -> None:
+    kinds = (TalkerCache, CodecHistory, KVRows, CodecRows, type(Pools().kv_lease), type(Pools().codec_lease))
     assert all(kind.__bases__ == (object,) for kind in kinds)
 
 
-def test_frame_scratch_has_no_way_in_or_out() -> None:
-    """`predict_frame` takes no state and returns codes: the scratch is made and gone inside."""
+def test_frame_scratch_is_private_to_predict_frame() -> None:
+    """`predict_frame` takes no state and returns only codes: the scratch is created and freed inside."""
     signature = inspect.signature(predict.predict_frame)
     assert not {"scratch", "cache", "kv", "state"} & set(signature.parameters)
     assert "Scratch" not in str(signature)

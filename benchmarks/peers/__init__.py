@@ -1,1 +1,1 @@
-"""Legato beside the peers that install from the package index, on one machine, in one go. No part of the package."""
+"""Compare Legato with other Qwen3-TTS packages from PyPI on one machine. Not part of the package."""

@@ -1,6 +1,7 @@
-"""Rounds of several systems as tables: real-time factor, first sound, and how many times longer each took than another.
+"""Tables of the rounds of several systems: RTF, time to first audio, and ratios between systems.
 
-A ratio is taken within a round, where the machine was in one mood for all, and shown with the rounds' spread.
+A ratio is taken within a round, in which all systems ran under the same load of the machine, and is shown with its
+spread over the rounds.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Result:
-    """One round of one system. `run`: which call of the script it belongs to."""
+    """One round of one system. `run` identifies the call of the script."""
 
     system: str
     variant: str
@@ -27,23 +28,23 @@ class Result:
 
     @property
     def name(self) -> str:
-        """System and number format."""
+        """System, version and variant."""
         return f"{self.system} {self.version} {self.variant}"
 
     @property
     def real_time_factor(self) -> float:
-        """Seconds of work for a second of sound."""
+        """RTF: processing time per second of audio."""
         return self.total_s / self.audio_s
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
-    """The median, with the least and the largest."""
-    middle, least, most = statistics.median(values), min(values), max(values)
-    return f"{middle:.{digits}f} ({least:.{digits}f}..{most:.{digits}f})"
+    """The median with minimum and maximum."""
+    median, minimum, maximum = statistics.median(values), min(values), max(values)
+    return f"{median:.{digits}f} ({minimum:.{digits}f}..{maximum:.{digits}f})"
 
 
 def system_rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
-    """Each system: rounds, real-time factor, seconds to its first samples."""
+    """One row per system, fastest first: rounds, RTF, TTFA in seconds."""
     rows: list[tuple[str, ...]] = []
     for name in dict.fromkeys(each.name for each in results):
         own = [each for each in results if each.name == name]
@@ -53,16 +54,16 @@ def system_rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
 
 
 def ratio_rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
-    """Each peer's real-time factor over that of each Legato, round by round."""
+    """The RTF of each peer divided by that of each Legato variant in the same round."""
     factor = {(each.name, each.run, each.round): each.real_time_factor for each in results}
     names = list(dict.fromkeys(each.name for each in results))
-    ours = [name for name in names if name.startswith("legato ")]
+    legato = [name for name in names if name.startswith("legato ")]
     rows: list[tuple[str, ...]] = []
-    for peer in (name for name in names if name not in ours):
-        for own in ours:
+    for peer in (name for name in names if name not in legato):
+        for own in legato:
             pairs = [
-                factor[peer, run, at] / mine
-                for (name, run, at), mine in factor.items()
+                factor[peer, run, at] / own_factor
+                for (name, run, at), own_factor in factor.items()
                 if name == own and (peer, run, at) in factor
             ]
             if pairs:
@@ -78,6 +79,6 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def report(results: Sequence[Result]) -> str:
     """Both tables."""
-    systems = table(("system", "rounds", "real-time factor", "first samples, s"), system_rows(results))
-    ratios = table(("peer", "beside", "rounds", "times as long"), ratio_rows(results))
+    systems = table(("system", "rounds", "RTF", "TTFA, s"), system_rows(results))
+    ratios = table(("peer", "compared with", "rounds", "RTF ratio"), ratio_rows(results))
     return f"{systems}\n\n{ratios}\n"

@@ -1,11 +1,11 @@
-"""Legato and the peers on one checkpoint, in turn, in one go.
+"""Compare Legato with its peers on one checkpoint, in alternating rounds.
 
     .venv/bin/python -m benchmarks.peers.run [--checkpoint DIR] [--gguf TALKER CODEC] [--rounds 3] [--records FILE]
 
-Makes what is missing: a checkpoint with random weights at the official 0.6B size, an environment for the peers (never
-Legato's own), the form in which `vox-tts` wants the weights. Each system loads once and stays; in every round each
-speaks once, in an order drawn anew. Rounds are added to the records; the report is of all of them. A system that does
-not start is named and left out.
+Creates what is missing: a checkpoint with random weights at the official 0.6B size, a separate virtual environment for
+the peers, and the converted weights of `vox-tts`. Each system is one process that loads once. In every round each
+system synthesizes once, in random order. Rounds are appended to the records; the report covers all of them. A system
+that does not start is reported and skipped.
 """
 
 from __future__ import annotations
@@ -26,21 +26,27 @@ from benchmarks.peers.worker import Settings
 ROOT = Path(__file__).resolve().parents[2]
 SPEAKER = "vivian"
 SYSTEMS = (
-    *(("legato", "float32"), ("legato", "bfloat16"), ("legato", "int8"), ("legato", "int8+bfloat16")),
-    *(("qwen-tts", "float32"), ("qwen-tts", "bfloat16"), ("vox-tts", "q8"), ("native-cpu", "gguf")),
+    ("legato", "float32"),
+    ("legato", "bfloat16"),
+    ("legato", "int8"),
+    ("legato", "int8+bfloat16"),
+    ("qwen-tts", "float32"),
+    ("qwen-tts", "bfloat16"),
+    ("vox-tts", "q8"),
+    ("native-cpu", "gguf"),
 )
 
 
 @dataclass(frozen=True)
-class Contestant:
-    """A system with a number format, and the process that speaks for it."""
+class Worker:
+    """The process of a system and variant."""
 
     system: str
     variant: str
     process: subprocess.Popen[str]
 
-    def ask(self, line: str = "") -> str:
-        """Send a line (or none) and wait for one; "" if the process has ended."""
+    def exchange(self, line: str = "") -> str:
+        """Send a line (or none) and read one; "" if the process has ended."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         if line:
@@ -52,12 +58,12 @@ class Contestant:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--checkpoint", type=Path, help="a 0.6B CustomVoice folder (default: random weights, made once)"
+        "--checkpoint", type=Path, help="0.6B CustomVoice folder (default: random weights, created once)"
     )
     parser.add_argument("--gguf", type=Path, nargs=2, metavar=("TALKER", "CODEC"), help="for native-cpu")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "peers", help="environment, weights, records")
     parser.add_argument(
-        "--records", type=Path, help="JSON lines that rounds are added to (default: in the work folder)"
+        "--records", type=Path, help="JSON lines file to append rounds to (default: in the work folder)"
     )
     parser.add_argument("--systems", default=",".join("=".join(each) for each in SYSTEMS), help="SYSTEM=VARIANT,...")
     parser.add_argument("--speaker", default=SPEAKER)
@@ -68,24 +74,28 @@ def main() -> int:
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
     records = arguments.records or arguments.work / "records.jsonl"
-    checkpoint = arguments.checkpoint or made_checkpoint(arguments.work / "cv06")
-    peers = made_environment(arguments.work / "venv")
-    started = []
+    checkpoint = arguments.checkpoint or create_checkpoint(arguments.work / "cv06")
+    peers = create_environment(arguments.work / "venv")
+    started: list[Worker] = []
     for system, variant in (tuple(each.split("=")) for each in arguments.systems.split(",")):
         model = model_of(system, variant, checkpoint, arguments.work, peers, arguments.gguf or ())
+        if model is None:
+            continue
         settings = Settings(
-            [str(each) for each in model],
-            variant,
-            arguments.threads,
-            arguments.frames,
-            arguments.packet_frames,
-            arguments.speaker,
+            model=[str(each) for each in model],
+            variant=variant,
+            threads=arguments.threads,
+            frames=arguments.frames,
+            packet_frames=arguments.packet_frames,
+            speaker=arguments.speaker,
         )
         python = Path(sys.executable) if system == "legato" else peers
-        started += start(system, settings, python) if model else []
+        worker = start(system, settings, python)
+        if worker is not None:
+            started.append(worker)
     try:
         for at in range(arguments.rounds + 1):
-            play_round(started, at, arguments, records)
+            run_round(started, at, arguments, records)
     finally:
         for each in started:
             each.process.kill()
@@ -94,24 +104,24 @@ def main() -> int:
     return 0 if started else 1
 
 
-# --- what is missing -------------------------------------------------------------------------------------------------
+# --- preparation -----------------------------------------------------------------------------------------------------
 
 
-def made_checkpoint(folder: Path) -> Path:
+def create_checkpoint(folder: Path) -> Path:
     """Random weights at the official size."""
     if not folder.is_dir():
-        from legato.models.synth import write_checkpoint
+        from legato.weights.random_checkpoint import write_checkpoint
 
-        say(f"writing {folder}: random weights, 0.6B CustomVoice")
+        log(f"writing {folder}: random weights, 0.6B CustomVoice")
         write_checkpoint("0.6B-CustomVoice", folder)
     return folder
 
 
-def made_environment(folder: Path) -> Path:
-    """The Python of an environment with all peers; torch comes from where this one's came."""
+def create_environment(folder: Path) -> Path:
+    """Create the virtual environment of the peers once; returns its Python."""
     python, stamp = folder / "bin" / "python", folder / "made.stamp"
     if not stamp.exists():
-        say(f"making {folder}: the peers and what they need, once")
+        log(f"creating {folder}: the peers and their dependencies, once")
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         here = Path(__file__).parent
         pinned = [line for line in (here / "requirements.txt").read_text().splitlines() if "==" in line]
@@ -127,17 +137,18 @@ def made_environment(folder: Path) -> Path:
 
 def model_of(
     system: str, variant: str, checkpoint: Path, work: Path, peers: Path, gguf: Sequence[Path]
-) -> tuple[Path, ...]:
-    """What the system loads; nothing where it was not given."""
+) -> tuple[Path, ...] | None:
+    """The files that the system loads, or None if they are not given."""
     if system == "native-cpu":
         if not gguf:
-            say("native-cpu is left out: it needs --gguf TALKER CODEC, converted from the same checkpoint")
+            log("native-cpu skipped: it needs --gguf TALKER CODEC, converted from the same checkpoint")
+            return None
         return tuple(gguf)
     if system != "vox-tts":
         return (checkpoint,)
     converted = work / f"{checkpoint.name}.{variant}.tmod"
     if not converted.exists():
-        say(f"writing {converted} with the converter of vox-tts")
+        log(f"writing {converted} with the converter of vox-tts")
         command = [str(peers), "-m", "vox.build", "--model", str(checkpoint), "--dtype", "bf16", "--quant", variant]
         subprocess.run([*command, "-o", str(converted)], check=True)
     return (converted,)
@@ -146,27 +157,27 @@ def model_of(
 # --- rounds ----------------------------------------------------------------------------------------------------------
 
 
-def start(system: str, settings: Settings, python: Path) -> list[Contestant]:
-    """The system's process once it has loaded, or nothing if it could not."""
+def start(system: str, settings: Settings, python: Path) -> Worker | None:
+    """Start the system's process and wait until it has loaded; None if it fails."""
     command = [str(python), "-m", "benchmarks.peers.worker", system, json.dumps(asdict(settings))]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    contestant = Contestant(system, settings.variant, process)
-    if contestant.ask() == "ready":
-        say(f"{system} {settings.variant} has loaded")
-        return [contestant]
+    worker = Worker(system, settings.variant, process)
+    if worker.exchange() == "ready":
+        log(f"{system} {settings.variant} has loaded")
+        return worker
     process.kill()
     process.wait()
-    say(f"{system} {settings.variant} is left out: it did not start (see above)")
-    return []
+    log(f"{system} {settings.variant} skipped: it did not start (see above)")
+    return None
 
 
-def play_round(contestants: Sequence[Contestant], at: int, arguments: argparse.Namespace, records: Path) -> None:
-    """All speak once, in an order of this round. Round 0 warms up and is not kept."""
+def run_round(workers: Sequence[Worker], at: int, arguments: argparse.Namespace, records: Path) -> None:
+    """Run all workers once, in random order, and append the results. Round 0 is warm-up and is not recorded."""
     run = f"{RUN_AT:.0f}"
-    for each in random.Random(f"{run} {at}").sample(contestants, len(contestants)):
-        answer = each.ask(str(at))
-        if not answer:
-            say(f"{each.system} {each.variant} has ended by itself (see above)")
+    for each in random.Random(f"{run} {at}").sample(workers, len(workers)):
+        line = each.exchange(str(at))
+        if not line:
+            log(f"{each.system} {each.variant} exited (see above)")
             continue
         result = Result(
             system=each.system,
@@ -174,28 +185,28 @@ def play_round(contestants: Sequence[Contestant], at: int, arguments: argparse.N
             run=run,
             threads=arguments.threads,
             packet_frames=arguments.packet_frames,
-            **json.loads(answer),
+            **json.loads(line),
         )
-        say(f"round {at}: {result.name}: real-time factor {result.real_time_factor:.2f}")
+        log(f"round {at}: {result.name}: RTF {result.real_time_factor:.2f}")
         if at:
             with records.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(result)) + "\n")
 
 
 def read_results(records: Path) -> list[Result]:
-    """All rounds so far."""
+    """All recorded rounds."""
     if not records.exists():
         return []
     return [Result(**json.loads(line)) for line in records.read_text(encoding="utf-8").splitlines()]
 
 
-def say(what: str) -> None:
-    """Progress, apart from the report."""
-    print(what, file=sys.stderr, flush=True)
+def log(message: str) -> None:
+    """Print progress to stderr; the report goes to stdout."""
+    print(message, file=sys.stderr, flush=True)
 
 
 RUN_AT = time.time()
-"""Tells the rounds of this call from those of earlier ones."""
+"""Identifies the rounds of this call in the records."""
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,9 +1,9 @@
-"""One system in a process of its own: it loads once, then speaks whenever it is told to, and says how long that took.
+"""Worker process of one system: load once, then synthesize and time one round per line on standard input.
 
     PYTHON -m benchmarks.peers.worker SYSTEM SETTINGS
 
-SETTINGS is JSON (`Settings`). A line on standard input is the number of a round; the answer is a line of JSON on
-standard output. Runs in the environment of its system and imports nothing else before it is told which one that is.
+SETTINGS is JSON (`Settings`). Each input line is the number of a round; the result is a line of JSON on standard
+output. Runs in the system's environment, so packages are imported only when the system is known.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TEXT = "The train leaves at nine, so we should be there a little earlier."
 
 @dataclass(frozen=True)
 class Settings:
-    """`model`: what the system loads; talker and codec where these are two files. `variant`: the number format."""
+    """`model`: files to load (talker and codec if these are separate). `variant`: dtype or quantization."""
 
     model: list[str]
     variant: str
@@ -33,8 +33,8 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Spoken:
-    """One round: seconds until the first samples, until the last, and of sound."""
+class Timing:
+    """One round: seconds until the first and the last samples, and seconds of audio."""
 
     round: int
     first_s: float
@@ -43,25 +43,25 @@ class Spoken:
     version: str
 
 
-Speak = Callable[[int], Iterator[int]]
-"""A round's number (the seed) to the number of samples in each part that arrives."""
+Synthesize = Callable[[int], Iterator[int]]
+"""Round number (used as seed) to the number of samples of each packet."""
 RATE_HZ = 24000
 
 
-def legato(settings: Settings) -> Speak:
-    """This package. `variant`: a dtype, or a way of quantising; after a `+` the codec's dtype (else the default)."""
+def legato(settings: Settings) -> Synthesize:
+    """Legato. `variant`: dtype or quantization; after a `+` the dtype of the codec (else the default)."""
     import torch
 
     import legato
 
     torch.set_num_threads(settings.threads)
     dtypes = ("float32", "bfloat16")
-    language, _, sound = settings.variant.partition("+")
-    quant = "none" if language in dtypes else language
-    dtype = language if language in dtypes else "auto"
-    tts = legato.load(settings.model[0], dtype=dtype, quant=quant, codec_dtype=sound or "auto")
+    lm, _, codec = settings.variant.partition("+")
+    quant = "none" if lm in dtypes else lm
+    dtype = lm if lm in dtypes else "auto"
+    tts = legato.load(settings.model[0], dtype=dtype, quant=quant, codec_dtype=codec or "auto")
 
-    def speak(seed: int) -> Iterator[int]:
+    def synthesize(seed: int) -> Iterator[int]:
         stream = tts.stream(
             TEXT,
             voice=settings.speaker,
@@ -71,11 +71,11 @@ def legato(settings: Settings) -> Speak:
         )
         return (packet.sample_count for packet in stream)
 
-    return speak
+    return synthesize
 
 
-def official(settings: Settings) -> Speak:
-    """The official package, which gives its samples all at once."""
+def official(settings: Settings) -> Synthesize:
+    """The official package, which returns all samples at once."""
     from parity import stubs
 
     stubs.install()
@@ -85,24 +85,24 @@ def official(settings: Settings) -> Speak:
     torch.set_num_threads(settings.threads)
     tts: Any = Qwen3TTSModel.from_pretrained(settings.model[0], dtype=getattr(torch, settings.variant))
 
-    def speak(seed: int) -> Iterator[int]:
+    def synthesize(seed: int) -> Iterator[int]:
         torch.manual_seed(seed)
         waves, _ = tts.generate_custom_voice(
             TEXT, settings.speaker, "english", non_streaming_mode=False, max_new_tokens=settings.frames
         )
         yield len(waves[0])
 
-    return speak
+    return synthesize
 
 
-def vox(settings: Settings) -> Speak:
-    """`vox-tts`, on a model that its own converter wrote."""
+def vox(settings: Settings) -> Synthesize:
+    """`vox-tts`, with a model from its own converter."""
     import vox as engine_of
 
     engine: Any = engine_of.Engine(settings.model[0], device="cpu", threads=settings.threads)
     voice = engine.speaker_voice(settings.speaker)
 
-    def speak(seed: int) -> Iterator[int]:
+    def synthesize(seed: int) -> Iterator[int]:
         parts = engine.stream(
             TEXT,
             voice,
@@ -113,11 +113,11 @@ def vox(settings: Settings) -> Speak:
         )
         return (len(part) for part in parts)
 
-    return speak
+    return synthesize
 
 
-def native(settings: Settings) -> Speak:
-    """`realtimetts-qwen-native-cpu`, on a GGUF of talker and codec."""
+def native(settings: Settings) -> Synthesize:
+    """`realtimetts-qwen-native-cpu`, with GGUF files of talker and codec."""
     from qwentts_cpp_cpu import QwenTTS
 
     tts: Any = QwenTTS(
@@ -127,43 +127,43 @@ def native(settings: Settings) -> Speak:
         cpu_stream_frames=settings.packet_frames,
     )
 
-    def speak(seed: int) -> Iterator[int]:
+    def synthesize(seed: int) -> Iterator[int]:
         parts = tts.stream(
             text=TEXT, lang="english", speaker=settings.speaker, seed=seed, max_new_tokens=settings.frames
         )
         return (len(samples) for samples, _ in parts)
 
-    return speak
+    return synthesize
 
 
-SYSTEMS: dict[str, tuple[str, Callable[[Settings], Speak]]] = {
+SYSTEMS: dict[str, tuple[str, Callable[[Settings], Synthesize]]] = {
     "legato": ("legato-tts", legato),
     "qwen-tts": ("qwen-tts", official),
     "vox-tts": ("vox-tts", vox),
     "native-cpu": ("realtimetts-qwen-native-cpu", native),
 }
-"""The name of each system's distribution, and how it is made to speak."""
+"""Distribution name and loader of each system."""
 
 
-def spoken(speak: Speak, number: int, package: str) -> Spoken:
-    """Speak once."""
-    began, first_s, samples = time.perf_counter(), 0.0, 0
-    for count in speak(number):
-        first_s = first_s or time.perf_counter() - began
+def timed_round(synthesize: Synthesize, number: int, package: str) -> Timing:
+    """Synthesize once and time it."""
+    started, first_s, samples = time.perf_counter(), 0.0, 0
+    for count in synthesize(number):
+        first_s = first_s or time.perf_counter() - started
         samples += count
-    total_s = time.perf_counter() - began
-    return Spoken(number, round(first_s, 4), round(total_s, 4), samples / RATE_HZ, version(package))
+    total_s = time.perf_counter() - started
+    return Timing(number, round(first_s, 4), round(total_s, 4), samples / RATE_HZ, version(package))
 
 
 def main() -> None:
-    """Load, say so, then answer each line. Whatever the system prints itself goes to standard error."""
-    answers = os.fdopen(os.dup(1), "w")
+    """Load, print "ready", then serve rounds. Anything that the system itself prints is redirected to stderr."""
+    output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    package, make = SYSTEMS[sys.argv[1]]
-    speak = make(Settings(**json.loads(sys.argv[2])))
-    print("ready", file=answers, flush=True)
+    package, load = SYSTEMS[sys.argv[1]]
+    synthesize = load(Settings(**json.loads(sys.argv[2])))
+    print("ready", file=output, flush=True)
     for line in sys.stdin:
-        print(json.dumps(asdict(spoken(speak, int(line), package))), file=answers, flush=True)
+        print(json.dumps(asdict(timed_round(synthesize, int(line), package))), file=output, flush=True)
 
 
 if __name__ == "__main__":

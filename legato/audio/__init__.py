@@ -1,1 +1,1 @@
-"""Sound at the edge: reference files in to 24 kHz mono, packets out to PCM, WAV, FLAC, MP3 and Opus."""
+"""Audio input and output: reference recordings in, encoded files and streams out."""

@@ -1,7 +1,7 @@
-"""The encoders themselves: samples alone, WAV by hand, FLAC, MP3 and Opus through libsndfile; one for each stream.
+"""Streaming encoders: PCM, WAV, and FLAC, MP3 and Opus through libsndfile. AAC is in `aac`.
 
-An encoder owns what its format carries across packets (sizes, bit reservoir, pages) from its first packet to `finish`.
-Knows no files and no sockets.
+Create one encoder per stream. It holds the codec state that spans packets (sizes, bit reservoir, Ogg pages) until
+`finish`. Encoders return bytes; they do no I/O.
 """
 
 from __future__ import annotations
@@ -13,57 +13,58 @@ import numpy as np
 import soundfile
 
 from legato.audio.aac import AacEncoder
-from legato.audio.encoding import Encoder, Ending, PacketOrder, Patch
+from legato.audio.encoding import Encoder, PacketValidator, Patch, Trailer
 from legato.audio.formats import AudioFormat
 from legato.errors import StateError
-from legato.flow import Packet
+from legato.types import Packet
 
 UNKNOWN_SIZE = 0xFFFFFFFF
-"""What both sizes of a WAV header say while its length is not known: read to the end of the stream."""
+"""Value of both size fields in the WAV header of a stream: the length is unknown, read to the end."""
 
 _HEADER_BYTES = 44
 
 
 class PcmEncoder:
-    """Samples alone, s16le: an even number of bytes at any time."""
+    """Raw samples, s16le. Always returns whole samples."""
 
     def __init__(self, sample_rate_hz: int) -> None:
-        self._order = PacketOrder(sample_rate_hz)
+        self._validator = PacketValidator(sample_rate_hz)
 
     def encode(self, packet: Packet) -> bytes:
-        """The packet's samples."""
-        self._order.take(packet)
+        """The packet's samples as bytes."""
+        self._validator.check(packet)
         return packet.int16().tobytes()
 
-    def finish(self) -> Ending:
-        """Nothing is left."""
-        self._order.finish()
-        return Ending(b"")
+    def finish(self) -> Trailer:
+        """End the stream; there is nothing to flush."""
+        self._validator.finish()
+        return Trailer(b"")
 
 
 class WavEncoder:
-    """One RIFF header, then samples. The header goes out with the first bytes, sizes unknown; `finish` patches both.
+    """A RIFF header with unknown sizes, then s16le samples. `finish` returns patches with the actual sizes.
 
-    Past 4 GiB (24 hours) the sizes do not fit their field and stay unknown.
+    Beyond 4 GiB (24 hours) the sizes do not fit into 32 bits and remain unknown.
     """
 
     def __init__(self, sample_rate_hz: int) -> None:
-        self._order = PacketOrder(sample_rate_hz)
+        self._validator = PacketValidator(sample_rate_hz)
         self._header = wav_header(sample_rate_hz)
 
     def encode(self, packet: Packet) -> bytes:
-        """The packet's samples, after the header if it is the first."""
-        self._order.take(packet)
+        """The packet's samples as bytes, preceded by the header for the first packet."""
+        self._validator.check(packet)
         return self._take_header() + packet.int16().tobytes()
 
-    def finish(self) -> Ending:
-        """The header's two sizes as patches."""
-        self._order.finish()
-        data_bytes = 2 * self._order.samples
-        if data_bytes + _HEADER_BYTES - 8 >= UNKNOWN_SIZE:
-            return Ending(self._take_header())
-        sizes = (Patch(4, struct.pack("<I", data_bytes + _HEADER_BYTES - 8)), Patch(40, struct.pack("<I", data_bytes)))
-        return Ending(self._take_header(), sizes)
+    def finish(self) -> Trailer:
+        """Return the two size fields of the header as patches."""
+        self._validator.finish()
+        data_bytes = 2 * self._validator.samples
+        riff_bytes = data_bytes + _HEADER_BYTES - 8  # the RIFF size excludes "RIFF" and the size field itself
+        if riff_bytes >= UNKNOWN_SIZE:
+            return Trailer(self._take_header())
+        patches = (Patch(4, struct.pack("<I", riff_bytes)), Patch(40, struct.pack("<I", data_bytes)))
+        return Trailer(self._take_header(), patches)
 
     def _take_header(self) -> bytes:
         header, self._header = self._header, b""
@@ -71,33 +72,41 @@ class WavEncoder:
 
 
 def wav_header(sample_rate_hz: int) -> bytes:
-    """44 bytes of a RIFF header for mono s16le whose length is not known yet."""
-    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, sample_rate_hz, 2 * sample_rate_hz, 2, 16)
-    return struct.pack("<4sI4s", b"RIFF", UNKNOWN_SIZE, b"WAVE") + form + struct.pack("<4sI", b"data", UNKNOWN_SIZE)
+    """The 44-byte RIFF header for mono s16le of unknown length."""
+    format_header = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, sample_rate_hz, 2 * sample_rate_hz, 2, 16)
+    return (
+        struct.pack("<4sI4s", b"RIFF", UNKNOWN_SIZE, b"WAVE")
+        + format_header
+        + struct.pack("<4sI", b"data", UNKNOWN_SIZE)
+    )
 
 
-class _Spool(io.RawIOBase):
-    """The file that libsndfile believes it writes: new bytes wait to be taken, returns to taken ones become patches."""
+class _StreamFile(io.RawIOBase):
+    """A write-only file object for libsndfile whose content is consumed while it is written.
+
+    Consumed bytes (offsets below `_consumed`) are no longer held here: writes to them, as when the library rewrites its
+    header, are recorded as patches.
+    """
 
     def __init__(self) -> None:
-        self._taken = 0
+        self._consumed = 0
         self._position = 0
-        self._waiting = bytearray()
+        self._pending = bytearray()
         self.patches: list[Patch] = []
 
     def write(self, data: bytes, /) -> int:  # type: ignore[override]
-        piece = bytes(data)
-        before = max(0, min(len(piece), self._taken - self._position))
-        if before:
-            self.patches.append(Patch(self._position, piece[:before]))
-        if before < len(piece):
-            at = self._position + before - self._taken
-            self._waiting[at : at + len(piece) - before] = piece[before:]
-        self._position += len(piece)
-        return len(piece)
+        block = bytes(data)
+        patched = max(0, min(len(block), self._consumed - self._position))  # leading bytes that were consumed already
+        if patched:
+            self.patches.append(Patch(self._position, block[:patched]))
+        if patched < len(block):
+            start = self._position + patched - self._consumed
+            self._pending[start : start + len(block) - patched] = block[patched:]
+        self._position += len(block)
+        return len(block)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        end = self._taken + len(self._waiting)
+        end = self._consumed + len(self._pending)
         self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: end}[whence]
         return self._position
 
@@ -105,71 +114,73 @@ class _Spool(io.RawIOBase):
         return self._position
 
     def take(self) -> bytes:
-        taken = bytes(self._waiting)
-        self._taken += len(taken)
-        self._waiting.clear()
-        return taken
+        """Consume and return the pending bytes."""
+        data = bytes(self._pending)
+        self._consumed += len(data)
+        self._pending.clear()
+        return data
 
 
-_MP3_LEVEL = 0.5
-"""Half way between libsndfile's best and smallest: 80 kbit/s at 24 kHz."""
+_MP3_COMPRESSION = 0.5
+"""libsndfile's scale from 0 (best quality) to 1 (smallest): 80 kbit/s at 24 kHz."""
 
 
-class LibraryEncoder:
-    """FLAC, MP3 and Opus through libsndfile. FLAC gets the 16 bit samples, the lossy formats the floats, clipped."""
+class SndfileEncoder:
+    """FLAC, MP3 and Opus through libsndfile. FLAC encodes the 16-bit samples, the lossy formats the clipped floats."""
 
     def __init__(self, sample_rate_hz: int, *, container: str, subtype: str, patchable: bool) -> None:
-        self._order = PacketOrder(sample_rate_hz)
+        self._validator = PacketValidator(sample_rate_hz)
         self._drops_info_frame = subtype == "MPEG_LAYER_III" and not patchable
-        self._spool = _Spool()
+        self._file_object = _StreamFile()
         self._lossless = subtype.startswith("PCM")
-        constant_rate = subtype == "MPEG_LAYER_III"  # a decoder can then tell the length of what has no info frame
+        # At a constant bit rate, decoders can compute the duration of an MP3 stream that has no info frame.
+        constant_rate = subtype == "MPEG_LAYER_III"
         self._file = soundfile.SoundFile(
-            self._spool,
+            self._file_object,
             "w",
             samplerate=sample_rate_hz,
             channels=1,
             format=container,
             subtype=subtype,
             bitrate_mode="CONSTANT" if constant_rate else None,
-            compression_level=_MP3_LEVEL if constant_rate else None,
+            compression_level=_MP3_COMPRESSION if constant_rate else None,
         )
 
     def encode(self, packet: Packet) -> bytes:
-        """Bytes of the format that are ready; often none, because frames and pages span packets."""
-        self._order.take(packet)
+        """The bytes that are complete; often none, because frames and pages span packets."""
+        self._validator.check(packet)
         self._file.write(packet.int16() if self._lossless else np.clip(packet.float32(), -1.0, 1.0))
         return self._take()
 
-    def finish(self) -> Ending:
-        """Flush the library's own delay and close the container."""
-        self._order.finish()
+    def finish(self) -> Trailer:
+        """Flush the codec's delay and close the container."""
+        self._validator.finish()
         self._file.close()
-        return Ending(self._take(), tuple(self._spool.patches))
+        return Trailer(self._take(), tuple(self._file_object.patches))
 
     def _take(self) -> bytes:
-        taken = self._spool.take()
-        if taken and self._drops_info_frame:
+        data = self._file_object.take()
+        if data and self._drops_info_frame:
             self._drops_info_frame = False
-            return taken[mp3_frame_bytes(taken) :]
-        return taken
+            return data[mp3_frame_bytes(data) :]
+        return data
 
 
 def mp3_frame_bytes(data: bytes) -> int:
-    """Length of the MPEG layer III frame at the start of `data` (ISO/IEC 11172-3 and 13818-3, 2.4.2.3)."""
+    """Length in bytes of the MPEG layer III frame at the start of `data` (ISO/IEC 11172-3 and 13818-3, 2.4.2.3)."""
     if len(data) < 4 or data[0] != 0xFF or data[1] & 0xE6 != 0xE2:
-        raise StateError(f"no MPEG layer III frame starts with {data[:4].hex()}")
+        raise StateError(f"{data[:4].hex()} is not the start of an MPEG layer III frame")
     version = data[1] >> 3 & 3  # 3: MPEG 1, 2: MPEG 2, 0: MPEG 2.5
-    kbps = (_KBPS_1 if version == 3 else _KBPS_2)[data[2] >> 4]
+    kbps = (_KBPS_MPEG1 if version == 3 else _KBPS_MPEG2)[data[2] >> 4]
     rate_hz = (44100, 48000, 32000)[data[2] >> 2 & 3] >> {3: 0, 2: 1, 0: 2}[version]
     return (144_000 if version == 3 else 72_000) * kbps // rate_hz + (data[2] >> 1 & 1)
 
 
-_KBPS_1 = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
-_KBPS_2 = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
+_KBPS_MPEG1 = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
+_KBPS_MPEG2 = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
 
 
-_LIBRARY_FORMATS = {
+_SNDFILE_FORMATS = {
     AudioFormat.FLAC: ("FLAC", "PCM_16"),
     AudioFormat.MP3: ("MP3", "MPEG_LAYER_III"),
     AudioFormat.OPUS: ("OGG", "OPUS"),
@@ -177,10 +188,10 @@ _LIBRARY_FORMATS = {
 
 
 def make_encoder(kind: AudioFormat, sample_rate_hz: int, *, patchable: bool) -> Encoder:
-    """A fresh encoder for one stream at `sample_rate_hz`.
+    """Create an encoder for one stream at `sample_rate_hz`.
 
-    `patchable`: the patches of `finish` will be put in place. If not, MP3 goes without the info frame at its start,
-    which would state a false length; a decoder then plays its 1,105 samples of delay as silence.
+    `patchable`: the caller applies the patches returned by `finish`. Otherwise MP3 omits its info frame, which would
+    state a wrong length; decoders then play the encoder delay of 1,105 samples as silence.
     """
     if kind is AudioFormat.PCM:
         return PcmEncoder(sample_rate_hz)
@@ -188,5 +199,5 @@ def make_encoder(kind: AudioFormat, sample_rate_hz: int, *, patchable: bool) -> 
         return WavEncoder(sample_rate_hz)
     if kind is AudioFormat.AAC:
         return AacEncoder(sample_rate_hz)
-    container, subtype = _LIBRARY_FORMATS[kind]
-    return LibraryEncoder(sample_rate_hz, container=container, subtype=subtype, patchable=patchable)
+    container, subtype = _SNDFILE_FORMATS[kind]
+    return SndfileEncoder(sample_rate_hz, container=container, subtype=subtype, patchable=patchable)

@@ -1,7 +1,7 @@
-"""What every encoder promises: fed packet by packet, in order, finished once; its bytes may be sent on as they come.
+"""The encoder protocol: packets in order, then `finish` once. All returned bytes can be sent immediately.
 
-What a finished file has better at its start (sizes, counts) is known only at the end: `finish` returns it as patches,
-which a file takes and a socket ignores. Owns the check of the packets' order, one for each encoder. Knows no format.
+Some header fields (sizes, frame counts) are known only at the end. `finish` returns them as patches, which are applied
+to files and ignored for sockets.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Protocol
 import numpy as np
 
 from legato.errors import NonFiniteError, StateError
-from legato.flow import Packet
+from legato.types import Packet
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Bytes that replace as many at `offset` of everything the encoder has returned."""
+    """`data` overwrites the bytes at `offset` of the encoder's whole output."""
 
     offset: int
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """The last bytes of an encoding, and the patches for whoever can still reach its start."""
+class Trailer:
+    """The last bytes of an encoding, and the patches for outputs that can be rewritten."""
 
-    tail: bytes
+    data: bytes
     patches: tuple[Patch, ...] = ()
 
 
@@ -35,36 +35,40 @@ class Encoder(Protocol):
     """A stateful encoder of one stream."""
 
     def encode(self, packet: Packet) -> bytes:
-        """Take the next packet; return what is ready. `StateError` if it does not follow the last one."""
+        """Encode the next packet and return the bytes that are complete. `StateError` if packets are out of order."""
 
-    def finish(self) -> Ending:
-        """No more packets: flush and close. May be called once."""
+    def finish(self) -> Trailer:
+        """Flush and close the encoding. Call it once, after the last packet."""
 
 
-class PacketOrder:
-    """Checks that packets are those of one stream at one rate, in order, finite, and none after the end."""
+class PacketValidator:
+    """Checks that packets belong to one stream: same sample rate, contiguous, finite, none after the end."""
 
     def __init__(self, sample_rate_hz: int) -> None:
         self._sample_rate_hz = sample_rate_hz
         self._finished = False
         self.samples = 0
+        """Samples received so far."""
 
-    def take(self, packet: Packet) -> None:
-        """Count `packet`."""
+    def check(self, packet: Packet) -> None:
+        """Validate the next packet and count its samples."""
         if self._finished:
-            raise StateError("a packet was given to an encoder that is finished")
+            raise StateError("the encoder received a packet after finish()")
         if packet.sample_rate_hz != self._sample_rate_hz:
             raise StateError(
-                f"a packet at {packet.sample_rate_hz} Hz, but the encoder runs at {self._sample_rate_hz} Hz"
+                f"the encoder expects packets at {self._sample_rate_hz} Hz, but received {packet.sample_rate_hz} Hz"
             )
         if packet.first_sample != self.samples:
-            raise StateError(f"a packet starts at sample {packet.first_sample}, but {self.samples} came before it")
+            raise StateError(
+                f"the encoder expects a packet that starts at sample {self.samples}, "
+                f"but received one that starts at {packet.first_sample}"
+            )
         if not np.isfinite(packet.float32()).all():
-            raise NonFiniteError("a packet holds samples that are not finite; they are never written")
+            raise NonFiniteError("a packet has non-finite samples, which cannot be encoded")
         self.samples += packet.sample_count
 
     def finish(self) -> None:
-        """Count the end."""
+        """Mark the end of the stream."""
         if self._finished:
-            raise StateError("an encoder was finished twice")
+            raise StateError("finish() was called twice on an encoder")
         self._finished = True

@@ -1,4 +1,4 @@
-"""The audio formats that Legato writes, by name, file ending and media type. Owns no state; imports no library."""
+"""Output audio formats: names, file extensions and media types. The encoders are in `encoders` and `aac`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from legato.errors import UnsupportedError
 
 
 class AudioFormat(Enum):
-    """A format of encoded speech, always mono at the codec's own rate."""
+    """An output format. Always mono."""
 
     WAV = "wav"
-    """16 bit PCM in RIFF; exact sizes in a finished file, 0xFFFFFFFF in a stream."""
+    """16-bit PCM in RIFF; exact sizes in a finished file, 0xFFFFFFFF in a stream."""
     FLAC = "flac"
-    """The same 16 bit samples, lossless."""
+    """Lossless, 16-bit."""
     MP3 = "mp3"
     OPUS = "opus"
     """Opus in Ogg."""
     AAC = "aac"
-    """AAC-LC in ADTS, by the program ffmpeg where it is installed."""
+    """AAC-LC in ADTS; needs the program ffmpeg."""
     PCM = "pcm"
-    """Samples alone: signed 16 bit, little-endian, no header."""
+    """Raw samples: signed 16-bit, little-endian, no header."""
 
     @property
     def media_type(self) -> str:
@@ -37,24 +37,24 @@ _MEDIA_TYPES = {
     AudioFormat.AAC: "audio/aac",
     AudioFormat.PCM: "audio/pcm",
 }
-_ENDINGS = {".ogg": AudioFormat.OPUS, ".raw": AudioFormat.PCM, **{f".{kind.value}": kind for kind in AudioFormat}}
+_EXTENSIONS = {".ogg": AudioFormat.OPUS, ".raw": AudioFormat.PCM, **{f".{kind.value}": kind for kind in AudioFormat}}
 
 
-def format_named(name: str) -> AudioFormat:
-    """The format called `name` in any case; `UnsupportedError` with the names that exist."""
+def parse_format(name: str) -> AudioFormat:
+    """The format with this name (case-insensitive). Raises `UnsupportedError` if there is none."""
     try:
         return AudioFormat(name.lower())
     except ValueError:
         names = ", ".join(kind.value for kind in AudioFormat)
-        raise UnsupportedError(f"no audio format {name!r}; there are {names}", field="format") from None
+        raise UnsupportedError(f"unknown audio format {name!r}: use {names}", field="format") from None
 
 
-def format_of_path(path: Path) -> AudioFormat:
-    """The format that a file's ending asks for; `UnsupportedError` with the endings that exist."""
-    kind = _ENDINGS.get(path.suffix.lower())
+def format_from_path(path: Path) -> AudioFormat:
+    """The format for a file's extension. Raises `UnsupportedError` if there is none."""
+    kind = _EXTENSIONS.get(path.suffix.lower())
     if kind is None:
         raise UnsupportedError(
-            f"the ending of {path.name!r} names no audio format; end it in {', '.join(sorted(_ENDINGS))}",
+            f"unknown audio file extension in {path.name!r}: use {', '.join(sorted(_EXTENSIONS))}",
             field="output",
         )
     return kind

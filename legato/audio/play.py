@@ -1,7 +1,7 @@
-"""Packets -> the sound device, through the optional package sounddevice.
+"""Play packets on the audio device, through the optional package sounddevice.
 
-A `Player` owns one output stream of the device and the samples not yet played, from `open_player` to `close` or `stop`.
-The device's own thread takes samples as it needs them, so the maker of packets is never held up. Knows no model.
+A `Player` owns one output stream of the device and the samples not yet played, until `close` or `stop`. The device's
+callback thread pulls samples from its buffer, so `write` never blocks.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from types import ModuleType, TracebackType
 from typing import Protocol
 
 from legato.errors import StateError, UnsupportedError
-from legato.flow import Packet
+from legato.types import Packet
 
 BLOCK_S = 0.02
-"""Length of one call of the device: after `stop`, at most this much is still taken from here."""
+"""Duration of one device callback: at most this much audio is still pulled after `stop`."""
 
 
 class OutputStream(Protocol):
-    """What is used of `sounddevice.RawOutputStream`."""
+    """The part of `sounddevice.RawOutputStream` that is used here."""
 
     latency: float
 
@@ -30,17 +30,17 @@ class OutputStream(Protocol):
 
 
 class Player:
-    """Plays one stream of packets. As a context manager it plays to the end, or stops at once on an error."""
+    """Plays one stream of packets. As a context manager it plays to the end, or stops immediately on an error."""
 
     def __init__(self, open_stream: Callable[[Callable[..., None]], OutputStream], sample_rate_hz: int) -> None:
         self._sample_rate_hz = sample_rate_hz
         self._lock = threading.Lock()
-        self._waiting = bytearray()
-        self._ended = False
+        self._buffer = bytearray()
+        self._closed = False
         self._drained = threading.Event()
         self._started = False
         self.underrun_samples = 0
-        """Samples of silence that the device played because the next packet had not come."""
+        """Samples of silence played because the buffer was empty (underruns)."""
         self._stream = open_stream(self._fill)
 
     def __enter__(self) -> Player:
@@ -55,54 +55,58 @@ class Player:
             self.stop()
 
     def write(self, packet: Packet) -> None:
-        """Queue the packet; the device starts with the first one. Never waits for the device."""
+        """Append a packet to the buffer without blocking. The first packet starts the device."""
         if packet.sample_rate_hz != self._sample_rate_hz:
-            raise StateError(f"a packet at {packet.sample_rate_hz} Hz, but the device plays {self._sample_rate_hz} Hz")
+            raise StateError(
+                f"the player expects packets at {self._sample_rate_hz} Hz, but received {packet.sample_rate_hz} Hz"
+            )
         with self._lock:
-            if self._ended:
-                raise StateError("a packet was given to a player that is closed")
-            self._waiting += packet.int16().tobytes()
+            if self._closed:
+                raise StateError("the player received a packet after close() or stop()")
+            self._buffer += packet.int16().tobytes()
         if not self._started:
             self._started = True
             self._stream.start()
 
     def close(self) -> None:
-        """Play what is queued, wait for its end, release the device."""
+        """Play the buffered samples to the end, then release the device. Idempotent."""
         with self._lock:
-            already, self._ended = self._ended, True
-        if already:
+            already_closed = self._closed
+            self._closed = True
+        if already_closed:
             return
         if self._started:
-            while not self._drained.wait(0.05):  # short waits, so that an interrupt is noticed
+            while not self._drained.wait(0.05):  # short waits, so that Ctrl-C is handled
                 pass
-            self._stream.stop()  # returns when the device has played what it took
+            self._stream.stop()  # returns when the device has played all samples it pulled
         self._stream.close()
 
     def stop(self) -> None:
-        """Drop what was not played, here and in the device, and release it. Later calls do nothing."""
+        """Discard all samples not yet played, including the device's buffer, and release the device. Idempotent."""
         with self._lock:
-            self._waiting.clear()
-            already, self._ended = self._ended, True
-        if not already:
+            self._buffer.clear()
+            already_closed = self._closed
+            self._closed = True
+        if not already_closed:
             self._stream.abort()
             self._stream.close()
 
     def _fill(self, out: memoryview, frames: int, _time: object, _status: object) -> None:
-        """The device's callback, in its thread: `frames` s16le samples into `out`."""
+        """Device callback, on the device's thread: write `frames` s16le samples to `out`, padded with silence."""
         size = 2 * frames
         with self._lock:
-            piece = bytes(self._waiting[:size])
-            del self._waiting[:size]
-            over = self._ended and not self._waiting
-            if not self._ended:
-                self.underrun_samples += (size - len(piece)) // 2
-        out[:] = piece + bytes(size - len(piece))
-        if over:
+            data = bytes(self._buffer[:size])
+            del self._buffer[:size]
+            drained = self._closed and not self._buffer
+            if not self._closed:
+                self.underrun_samples += (size - len(data)) // 2
+        out[:] = data + bytes(size - len(data))
+        if drained:
             self._drained.set()
 
 
 def open_player(sample_rate_hz: int) -> Player:
-    """A player on the default sound device. `UnsupportedError` saying what to install, or that there is no device."""
+    """Open the default audio device. Raises `UnsupportedError` if a package, library or device is missing."""
     device = _sounddevice()
 
     def open_stream(callback: Callable[..., None]) -> OutputStream:
@@ -119,29 +123,27 @@ def open_player(sample_rate_hz: int) -> Player:
         return Player(open_stream, sample_rate_hz)
     except device.PortAudioError as error:
         raise UnsupportedError(
-            f"no sound device can play ({error}); write a file with --output instead", field="play"
+            f"cannot open an audio device ({error}): write a file with --output instead", field="play"
         ) from error
 
 
 def device_name() -> str:
-    """The default output device. `UnsupportedError` where there is none or a part is missing."""
+    """Name of the default output device. Raises `UnsupportedError` if a package, library or device is missing."""
     device = _sounddevice()
     try:
         return str(device.query_devices(kind="output")["name"])
     except (device.PortAudioError, ValueError) as error:
-        raise UnsupportedError(f"there is no sound device ({error})", field="play") from error
+        raise UnsupportedError(f"no audio output device found ({error})", field="play") from error
 
 
 def _sounddevice() -> ModuleType:
     try:
         import sounddevice
     except ImportError as error:
+        raise UnsupportedError('playback needs the package sounddevice: pip install ".[play]"', field="play") from error
+    except OSError as error:  # the package is installed, but not the PortAudio library
         raise UnsupportedError(
-            'playing needs the package sounddevice: pip install "legato-tts[play]"', field="play"
-        ) from error
-    except OSError as error:  # the package is there, the library that it loads is not
-        raise UnsupportedError(
-            f"playing needs the PortAudio library ({error}): install libportaudio2 or portaudio", field="play"
+            f"playback needs the PortAudio library ({error}): install libportaudio2 or portaudio", field="play"
         ) from error
     module: ModuleType = sounddevice
     return module

@@ -1,15 +1,15 @@
-"""Reference recordings of any common kind -> mono float32 samples at the model's rate, or a clear refusal.
+"""Load a reference recording as mono float32 samples at the model's sample rate.
 
-Owns no state. Reading is libsndfile's work (WAV, FLAC, MP3, Ogg Vorbis and Opus, AIFF, AU, CAF and more), the change of
-rate soxr's. Knows no model: limits are stated here, the target rate is an argument.
+libsndfile decodes (WAV, FLAC, MP3, Ogg Vorbis and Opus, AIFF, AU, CAF and more) and soxr resamples.
 
-Level: a recording whose peak is over full scale is brought down to it, one whose peak is under -26 dBFS is brought up
-to -12 dBFS; any other level is left as it is. Channels are averaged; where they cancel out, the loudest one is taken.
+Level: a peak above full scale is scaled down to full scale, a peak below -26 dBFS is scaled up to -12 dBFS, other
+levels are unchanged. Channels are averaged; if they cancel out, the loudest channel is used.
 """
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,20 +25,24 @@ FIELD = "clone"
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLimits:
-    """What a usable reference is.
+    """Limits of a usable reference.
 
-    `shortest_s` to `longest_s` seconds: 3 to 15 are best; the codec encoder attends over all of it, so memory and time
-    grow with length. `silence_level`: its loudest 20 ms must be above this root mean square (-60 dBFS).
+    `min_s`, `max_s`: duration in seconds; 3 to 15 s are best. The codec encoder attends over the whole recording, so
+    memory and time grow with its length. `silence_level`: the loudest 20 ms must have at least this RMS (-60 dBFS).
     """
 
-    shortest_s: float = 1.0
-    longest_s: float = 60.0
+    min_s: float = 1.0
+    max_s: float = 60.0
     silence_level: float = 0.001
 
 
-LOWEST_RATE_HZ = 4_000
-HIGHEST_RATE_HZ = 768_000
-_QUIET_PEAK, _RAISED_PEAK = 0.05, 0.25
+MIN_RATE_HZ = 4_000
+MAX_RATE_HZ = 192_000
+MAX_CHANNELS = 8
+_BLOCK_SAMPLES = 65_536
+"""Samples per decoded block, over all channels."""
+_QUIET_PEAK = 0.05
+_TARGET_PEAK = 0.25
 
 
 def load_reference(
@@ -47,95 +51,124 @@ def load_reference(
     *,
     limits: ReferenceLimits | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Read `source` (a path, a file's bytes, or mono samples that are already at `sample_rate_hz`).
+    """Load `source`: a path, a file's bytes, or samples [N] or [N, channels] already at `sample_rate_hz`.
 
-    Returns float32 [N] at `sample_rate_hz`, peak at most 1. `ReferenceAudioError` if it cannot be read, holds samples
-    that are not finite, is silent, or is shorter or longer than `limits`.
+    Returns float32 [N] at `sample_rate_hz`, peak at most 1. Raises `ReferenceAudioError` if it cannot be decoded, has
+    non-finite samples, is silent, or is outside `limits`.
     """
     limits = limits or ReferenceLimits()
     if isinstance(source, np.ndarray):
-        samples, rate_hz, name = source, sample_rate_hz, "the samples given"
+        name = "the reference samples"
+        if source.ndim > 2 or source.size == 0:
+            raise ReferenceAudioError(f"{name} are empty", field=FIELD)
+        _check_length(len(source) / sample_rate_hz, limits, name)
+        samples = np.asarray(source, dtype=np.float32).reshape(len(source), -1)
+        mono = _to_mono(lambda: iter((samples,)), name)
+        rate_hz = sample_rate_hz
     else:
-        samples, rate_hz = _read(source, limits)
         name = "the reference audio" if isinstance(source, bytes) else f"reference audio {str(source)!r}"
-    return prepare_reference(samples, rate_hz, sample_rate_hz, limits=limits, name=name)
+        mono, rate_hz = _decode(source, limits, name)
+    return _prepare(mono, rate_hz, sample_rate_hz, limits, name)
 
 
-def prepare_reference(
-    samples: npt.NDArray[np.floating],
-    rate_hz: int,
-    sample_rate_hz: int,
-    *,
-    limits: ReferenceLimits,
-    name: str = "the reference audio",
+def _prepare(
+    mono: npt.NDArray[np.float32], rate_hz: int, sample_rate_hz: int, limits: ReferenceLimits, name: str
 ) -> npt.NDArray[np.float32]:
-    """Samples [N] or [N, channels] at `rate_hz` -> float32 [M] at `sample_rate_hz`, checked against `limits`."""
-    if samples.ndim > 2 or samples.size == 0:
-        raise ReferenceAudioError(f"{name} holds no samples", field=FIELD)
-    if not LOWEST_RATE_HZ <= rate_hz <= HIGHEST_RATE_HZ:
-        raise ReferenceAudioError(
-            f"{name} has a rate of {rate_hz} Hz; {LOWEST_RATE_HZ} to {HIGHEST_RATE_HZ} can be used", field=FIELD
-        )
-    if not np.isfinite(samples).all():
-        raise ReferenceAudioError(f"{name} holds samples that are not finite numbers", field=FIELD)
-    _check_length(len(samples) / rate_hz, limits, name)
-    mono = _to_mono(samples)
-    _check_heard(mono, rate_hz, limits, name)
+    """Check mono [N] at `rate_hz` against `limits`, resample it to `sample_rate_hz` and adjust its level."""
+    _check_length(len(mono) / rate_hz, limits, name)
+    _check_not_silent(mono, rate_hz, limits, name)
     resampled = mono if rate_hz == sample_rate_hz else soxr.resample(mono, rate_hz, sample_rate_hz, quality="VHQ")
     peak = float(np.abs(resampled).max())
-    gain = 1.0 / peak if peak > 1.0 else (_RAISED_PEAK / peak if peak < _QUIET_PEAK else 1.0)
+    gain = 1.0
+    if peak > 1.0:
+        gain = 1.0 / peak
+    elif peak < _QUIET_PEAK:
+        gain = _TARGET_PEAK / peak
     return np.ascontiguousarray(resampled * np.float32(gain), dtype=np.float32)
 
 
-def _read(source: str | Path | bytes, limits: ReferenceLimits) -> tuple[npt.NDArray[np.float32], int]:
-    """Decode at most a little more than the longest allowed, whatever length the file claims."""
+def _decode(source: str | Path | bytes, limits: ReferenceLimits, name: str) -> tuple[npt.NDArray[np.float32], int]:
+    """Decode to mono [N]; also returns the file's sample rate.
+
+    Sample rate and channel count are checked before decoding, and blocks are mixed down while decoding. So memory is
+    bounded by `max_s` of mono audio at the highest rate, whatever the file claims or contains.
+    """
     if isinstance(source, (str, Path)) and not Path(source).is_file():
-        raise ReferenceAudioError(f"there is no reference audio file {str(source)!r}", field=FIELD)
+        raise ReferenceAudioError(f"no reference audio file {str(source)!r}", field=FIELD)
     try:
         with soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else str(source)) as file:
-            rate_hz = int(file.samplerate)
-            most = round((limits.longest_s + 1.0) * rate_hz)
-            blocks, count = [], 0
-            while count < most:
-                block = file.read(min(most - count, 65_536), dtype="float32", always_2d=True)
-                if not len(block):
-                    break
-                blocks.append(block)
-                count += len(block)
+            rate_hz, channels = int(file.samplerate), int(file.channels)
+            if not MIN_RATE_HZ <= rate_hz <= MAX_RATE_HZ:
+                raise ReferenceAudioError(
+                    f"{name} has a sample rate of {rate_hz} Hz: use {MIN_RATE_HZ} to {MAX_RATE_HZ} Hz",
+                    field=FIELD,
+                )
+            if channels > MAX_CHANNELS:
+                raise ReferenceAudioError(
+                    f"{name} has {channels} channels: use a recording with at most {MAX_CHANNELS}", field=FIELD
+                )
+            return _to_mono(lambda: _blocks(file, limits.max_s), name), rate_hz
     except (soundfile.SoundFileError, ValueError, OSError) as error:
-        what = "the reference audio" if isinstance(source, bytes) else f"reference audio {str(source)!r}"
         raise ReferenceAudioError(
-            f"{what} cannot be read ({error}); give WAV, FLAC, MP3, Ogg or AIFF", field=FIELD
+            f"{name} cannot be decoded ({error}): use WAV, FLAC, MP3, Ogg or AIFF", field=FIELD
         ) from error
-    return np.concatenate(blocks) if blocks else np.empty((0, 1), dtype=np.float32), rate_hz
+
+
+def _blocks(file: soundfile.SoundFile, max_s: float) -> Iterator[npt.NDArray[np.float32]]:
+    """Decode the file from its start in blocks [n, channels], up to one second more than `max_s`.
+
+    The extra second is enough to detect a file that is too long without decoding all of it.
+    """
+    if file.tell():
+        file.seek(0)
+    remaining = round((max_s + 1.0) * file.samplerate)
+    while remaining > 0:
+        block = file.read(min(remaining, max(1, _BLOCK_SAMPLES // file.channels)), dtype="float32", always_2d=True)
+        if not len(block):
+            return
+        yield block
+        remaining -= len(block)
 
 
 def _check_length(seconds: float, limits: ReferenceLimits, name: str) -> None:
-    if seconds < limits.shortest_s:
+    if seconds < limits.min_s:
         raise ReferenceAudioError(
-            f"{name} lasts {seconds:.2f} s, too short to copy a voice: give at least {limits.shortest_s:g} s "
-            "(3 to 15 s are best)",
+            f"{name} is too short ({seconds:.2f} s): use at least {limits.min_s:g} s (3 to 15 s are best)",
             field=FIELD,
         )
-    if seconds > limits.longest_s:
+    if seconds > limits.max_s:
         raise ReferenceAudioError(
-            f"{name} is longer than {limits.longest_s:g} s: cut it (3 to 15 s are best)", field=FIELD
+            f"{name} is longer than {limits.max_s:g} s: shorten it (3 to 15 s are best)", field=FIELD
         )
 
 
-def _to_mono(samples: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-    """[N] or [N, channels] -> [N]: the mean, or the loudest channel where the mean cancels 20 dB of it."""
-    channels = np.asarray(samples, dtype=np.float32).reshape(len(samples), -1)
-    mean = np.asarray(channels.mean(axis=1), dtype=np.float32)
-    power = np.mean(np.square(channels, dtype=np.float64), axis=0)
-    loudest = int(power.argmax())
-    if np.mean(np.square(mean, dtype=np.float64)) < 0.01 * power[loudest]:
-        return np.ascontiguousarray(channels[:, loudest])
-    return mean
+def _to_mono(blocks: Callable[[], Iterator[npt.NDArray[np.float32]]], name: str) -> npt.NDArray[np.float32]:
+    """Mix blocks [n, channels] down to mono [N]: the mean, or the loudest channel if the mean is 20 dB below it.
+
+    Each call of `blocks` iterates from the beginning. The loudest channel is known only after a full pass; a second
+    decoding pass avoids keeping all channels in memory.
+    """
+    means: list[npt.NDArray[np.float32]] = []
+    energy: npt.NDArray[np.float64] = np.zeros(0)
+    mean_energy = 0.0
+    for block in blocks():
+        if not np.isfinite(block).all():
+            raise ReferenceAudioError(f"{name} has samples that are not finite", field=FIELD)
+        mean = np.asarray(block.mean(axis=1), dtype=np.float32)
+        power = np.square(block, dtype=np.float64).sum(axis=0)
+        energy = energy + power if len(energy) else power
+        mean_energy += float(np.square(mean, dtype=np.float64).sum())
+        means.append(mean)
+    if not means:
+        raise ReferenceAudioError(f"{name} has no samples", field=FIELD)
+    loudest = int(energy.argmax())
+    if mean_energy < 0.01 * energy[loudest]:
+        return np.concatenate([block[:, loudest] for block in blocks()])
+    return np.concatenate(means)
 
 
-def _check_heard(mono: npt.NDArray[np.float32], rate_hz: int, limits: ReferenceLimits, name: str) -> None:
-    window = max(1, rate_hz // 50)
+def _check_not_silent(mono: npt.NDArray[np.float32], rate_hz: int, limits: ReferenceLimits, name: str) -> None:
+    window = max(1, rate_hz // 50)  # 20 ms
     whole = len(mono) // window * window
     levels = np.sqrt(np.mean(np.square(mono[:whole].reshape(-1, window), dtype=np.float64), axis=1))
     if float(levels.max()) < limits.silence_level:

@@ -1,8 +1,8 @@
-"""One stream at another rate, packet by packet, with nothing lost at pauses or at the end.
+"""Streaming sample rate conversion with soxr.
 
-A `Resampler` owns the filter's memory of one stream from its first packet to its last. Time does not reach it: a pause
-between packets is nothing, and only the packet marked `last` flushes the filter. The whole has round(n * to / from)
-samples, for any split into packets what a resampling of the whole at once gives. Knows no format.
+A `Resampler` holds the filter state of one stream. Only the packet marked `last` flushes the filter, so pauses between
+packets lose nothing. The output equals resampling the whole signal at once, for any split into packets, and has
+round(n * to / from) samples.
 """
 
 from __future__ import annotations
@@ -14,38 +14,45 @@ import numpy.typing as npt
 import soxr
 
 from legato.errors import StateError
-from legato.flow import Packet
+from legato.types import Packet
 
 
 class Resampler:
-    """Packets at `from_hz` in, packets at `to_hz` out; equal rates pass them on as they are."""
+    """Resamples the packets of one stream from `from_hz` to `to_hz`. Equal rates return packets unchanged."""
 
     def __init__(self, from_hz: int, to_hz: int) -> None:
         self._from_hz = from_hz
         self._to_hz = to_hz
-        self._taken = 0
-        self._given = 0
+        self._input_samples = 0
+        self._output_samples = 0
         self._stream = soxr.ResampleStream(from_hz, to_hz, 1, dtype="float32", quality="HQ")
 
-    def take(self, packet: Packet) -> Packet:
-        """The same stretch as far as the filter lets it go, often a little less; the last packet brings the rest."""
+    def resample(self, packet: Packet) -> Packet:
+        """Resample the next packet. The filter delays some samples to the next call; the last packet flushes them."""
         if packet.sample_rate_hz != self._from_hz:
-            raise StateError(f"a packet at {packet.sample_rate_hz} Hz, but this resampler takes {self._from_hz} Hz")
-        if packet.first_sample != self._taken:
-            raise StateError(f"a packet starts at sample {packet.first_sample}, but {self._taken} came before it")
-        self._taken += packet.sample_count
+            raise StateError(
+                f"the resampler expects packets at {self._from_hz} Hz, but received {packet.sample_rate_hz} Hz"
+            )
+        if packet.first_sample != self._input_samples:
+            raise StateError(
+                f"the resampler expects a packet that starts at sample {self._input_samples}, "
+                f"but received one that starts at {packet.first_sample}"
+            )
+        self._input_samples += packet.sample_count
         if self._from_hz == self._to_hz:
             return packet
         samples = self._stream.resample_chunk(packet.float32(), last=packet.last)
         if packet.last:
-            samples = self._exactly(samples)
-        first = self._given
-        self._given += len(samples)
+            samples = self._exact_length(samples)
+        first = self._output_samples
+        self._output_samples += len(samples)
         data = np.ascontiguousarray(samples, dtype="<f4").tobytes()
         return replace(packet, first_sample=first, sample_rate_hz=self._to_hz, float32_le=data)
 
-    def _exactly(self, samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """The library may end a sample early or late; the stream's length is a fact of its rates."""
-        wanted = (2 * self._taken * self._to_hz + self._from_hz) // (2 * self._from_hz) - self._given
-        missing = max(0, wanted - len(samples))
-        return np.concatenate([samples, np.zeros(missing, np.float32)])[: max(wanted, 0)]
+    def _exact_length(self, samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Pad or trim the last output: soxr may be one sample off the rounded total length."""
+        # round(input * to / from) in integers, with halves rounded up
+        total = (2 * self._input_samples * self._to_hz + self._from_hz) // (2 * self._from_hz)
+        remaining = max(0, total - self._output_samples)
+        padding = max(0, remaining - len(samples))
+        return np.concatenate([samples, np.zeros(padding, np.float32)])[:remaining]

@@ -1,7 +1,7 @@
-"""Where encoded packets go: a file that ends up exact, or a pipe.
+"""Write encoded packets to a file or a pipe.
 
-A `PacketWriter` owns its encoder and its sink from the first packet to `close`; the file exists from the first packet
-on and can be played while it grows. Knows no model and no terminal.
+A `PacketWriter` owns its encoder and output until `close`. The file can be played while it grows; `close` writes the
+exact sizes into its header.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from legato.audio.encoders import make_encoder
-from legato.audio.formats import AudioFormat, format_of_path
-from legato.flow import Packet, StreamId
+from legato.audio.formats import AudioFormat, format_from_path
+from legato.types import Packet, StreamId
 
 
 class PacketWriter:
-    """Writes one stream. Use it as a context manager: leaving it closes the encoding properly, after errors too."""
+    """Writes one stream. Use it as a context manager, so that the encoding is finished after errors, too."""
 
-    def __init__(self, sink: BinaryIO, kind: AudioFormat, sample_rate_hz: int, *, patchable: bool) -> None:
-        """`patchable`: the sink can be written at its start again when all is done. The sink is closed with it."""
-        self._sink = sink
+    def __init__(self, output: BinaryIO, kind: AudioFormat, sample_rate_hz: int, *, patchable: bool) -> None:
+        """`output` is closed by `close`. `patchable`: it can seek back to rewrite its header."""
+        self._output = output
         self._patchable = patchable
         self._encoder = make_encoder(kind, sample_rate_hz, patchable=patchable)
         self._closed = False
@@ -38,45 +38,46 @@ class PacketWriter:
         self.close()
 
     def write(self, packet: Packet) -> None:
-        """Encode and write the next packet; nothing of it is held back by Python's own buffers."""
-        self._sink.write(self._encoder.encode(packet))
-        self._sink.flush()
+        """Encode and write the next packet, and flush Python's buffers."""
+        self._output.write(self._encoder.encode(packet))
+        self._output.flush()
 
     def close(self) -> None:
-        """Finish the encoding, put the exact sizes in place, close the sink. Later calls do nothing."""
+        """Finish the encoding, write the exact sizes into the header, close the output. Idempotent."""
         if self._closed:
             return
         self._closed = True
         try:
-            ending = self._encoder.finish()
-            self._sink.write(ending.tail)
-            for patch in ending.patches if self._patchable else ():
-                self._sink.seek(patch.offset)
-                self._sink.write(patch.data)
+            trailer = self._encoder.finish()
+            self._output.write(trailer.data)
+            if self._patchable:
+                for patch in trailer.patches:
+                    self._output.seek(patch.offset)
+                    self._output.write(patch.data)
         finally:
-            self._sink.close()
+            self._output.close()
 
 
 def open_file(path: Path, sample_rate_hz: int) -> PacketWriter:
-    """A writer to a new file, in the format of its ending. An existing file is replaced."""
-    kind = format_of_path(path)
+    """Open a file for writing, in the format of its extension. An existing file is overwritten."""
+    kind = format_from_path(path)
     return PacketWriter(path.open("wb"), kind, sample_rate_hz, patchable=path.is_file())
 
 
-def encode_whole(samples: npt.NDArray[np.float32], kind: AudioFormat, sample_rate_hz: int) -> bytes:
-    """A finished encoding of mono float32 samples, as a file would hold it."""
-    buffer = _Kept()
+def encode_samples(samples: npt.NDArray[np.float32], kind: AudioFormat, sample_rate_hz: int) -> bytes:
+    """Encode mono float32 samples [N] as a complete file."""
+    buffer = _ReadableAfterClose()
     with PacketWriter(buffer, kind, sample_rate_hz, patchable=True) as writer:
         writer.write(Packet(StreamId(0), 0, 0, sample_rate_hz, np.ascontiguousarray(samples, dtype="<f4").tobytes()))
-    return buffer.kept
+    return buffer.content
 
 
-class _Kept(io.BytesIO):
-    """A buffer whose content outlives its closing."""
+class _ReadableAfterClose(io.BytesIO):
+    """A buffer whose content remains available after `close`, which `PacketWriter` calls on its output."""
 
-    kept = b""
+    content = b""
 
     def close(self) -> None:
         if not self.closed:
-            self.kept = self.getvalue()
+            self.content = self.getvalue()
         super().close()

@@ -1,1 +1,1 @@
-"""Speed, measured apart from correctness. Prints no error and no tolerance."""
+"""Benchmarks of speed and memory. Correctness is checked separately, in `legato.verify`."""

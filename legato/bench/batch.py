@@ -1,95 +1,197 @@
-"""Throughput against batch size: many streams through one loop, and what each part of it took.
+"""Throughput against batch size: drive a fixed batch of streams through the engine, step by step.
 
-Owns its loop for one measurement. Drives the engine's own parts by hand, without its thread, so that the figures are
-those of full batches alone: all streams start together and each makes the same number of frames.
+No engine thread and no client: all streams start together and make the same number of frames, so every batch is full.
+A `SteadyBatch` owns its streams for one measurement.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
 
-from legato.bench.chorus import Chorus
-from legato.bench.device import forget_peak, peak_bytes, settle_of
-from legato.bench.facts import Machine, ModelFacts
-from legato.bench.records import BatchRecord
+import torch
+
+from legato.backends.base import Backend
+from legato.bench.environment import Machine, ModelInfo, peak_memory_bytes, reset_peak_memory, synchronize_fn
+from legato.bench.records import MIB, BatchRecord
+from legato.bench.rendering import ReportTable
 from legato.config.engine import EngineConfig
-from legato.engine.assembly import Works, assemble
-from legato.engine.frontend import FrontEnd
+from legato.engine.assembly import EngineParts, assemble, new_stream
+from legato.engine.flow_control import BACKGROUND
+from legato.engine.frontend import BpeFrontEnd, FrontEnd
 from legato.engine.stats import PoolUse
-from legato.engine.stream import StreamRequest
-from legato.models.load import LoadedModel
+from legato.engine.stream import AppendText, Cancel, Command, EndText, StreamEvent, StreamRequest, Submit
+from legato.errors import LegatoError
+from legato.types import StreamId
+
+TEXT = "The quick brown fox jumps over the lazy dog, and nobody in the village minds it at all. "
+HEADINGS = ("mode", "streams", "talker f/s", "predictor f/s", "codec f/s", "total f/s", "audio s/s", "slot", "peak")
+
+
+class SteadyBatch:
+    """`streams` streams of `frames` frames each. All get `request`, each with its own seed."""
+
+    def __init__(
+        self, parts: EngineParts, front_end: FrontEnd, request: StreamRequest, *, streams: int, frames: int
+    ) -> None:
+        self._parts = parts
+        self._errors: list[LegatoError] = []
+        self._ids = [StreamId(number) for number in range(streams)]
+        self._commands: list[Command] = []
+        sequence_ids = count()
+        for stream_id in self._ids:
+            own = replace(request, seed=int(stream_id), max_frames=frames, flow_control=BACKGROUND)
+            stream = new_stream(
+                stream_id, own, without_early_stop(front_end), self._on_event, lambda: next(sequence_ids)
+            )
+            self._commands += [Submit(stream, time.perf_counter())]
+            self._commands += [AppendText(stream_id, TEXT * (1 + frames // 20)), EndText(stream_id)]
+
+    @property
+    def frames_generated(self) -> int:
+        """Frames of all streams so far."""
+        return self._parts.runner.frames_drawn
+
+    def step(self) -> bool:
+        """Run one engine step; False when all streams are finished. Raises the error of a failed stream."""
+        commands, self._commands = self._commands, []
+        with torch.inference_mode():
+            busy = self._parts.loop.step(commands)
+        if self._errors:
+            raise self._errors[0]
+        return busy
+
+    def run(self) -> None:
+        """Run steps until all streams are finished."""
+        while self.step():
+            continue
+        self.stop()
+
+    def stop(self) -> None:
+        """Cancel the streams that are still active."""
+        with torch.inference_mode():
+            self._parts.loop.step([Cancel(stream_id) for stream_id in self._ids])
+
+    def _on_event(self, event: StreamEvent) -> None:
+        if isinstance(event, LegatoError):
+            self._errors.append(event)
+
+
+def without_early_stop(front_end: FrontEnd) -> FrontEnd:
+    """The front end with speech ending with the text: a sampled end of speech would shrink the batch."""
+    return replace(front_end, ends_with_track=True) if isinstance(front_end, BpeFrontEnd) else front_end
+
+
+# --- throughput ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What is measured: `streams` at once, `frames` of each, after `warm_up_frames` of each that do not count."""
+class BatchSettings:
+    """`streams` concurrent streams of `frames` frames each, after a warm-up of `warm_up_frames` each."""
 
     streams: int
     frames: int
-    positions: int
+    max_seq_len: int
     deterministic: bool
-    graphs: bool = True
+    cuda_graphs: bool = True
     warm_up_frames: int = 2
 
 
-def measure(
-    model: LoadedModel, front_end: FrontEnd, request: StreamRequest, load: Load, *, machine: Machine, facts: ModelFacts
-) -> BatchRecord:
-    """One row of the table. `request` is spoken by every stream, each with a seed of its own."""
-    config = EngineConfig(
-        streams=load.streams,
-        kv_slots=load.streams,
-        positions=load.positions,
-        deterministic=load.deterministic,
-        graphs=load.graphs,
-    )
-    settle = settle_of(model)
-    warm_up = assemble(model, config, time.perf_counter)
-    Chorus(warm_up, front_end, request, streams=load.streams, frames=load.warm_up_frames).run()
-    works = assemble(model, config, time.perf_counter, settle=settle)
-    forget_peak(model)
-    began_s = time.perf_counter()
-    Chorus(works, front_end, request, streams=load.streams, frames=load.frames).run()
-    settle()
-    total_s = time.perf_counter() - began_s
-    return _record(model, works, load, total_s, machine=machine, facts=facts, packet_frames=request.packets.frames)
-
-
-def _record(
-    model: LoadedModel,
-    works: Works,
-    load: Load,
-    total_s: float,
+def measure_batch(
+    backend: Backend,
+    front_end: FrontEnd,
+    request: StreamRequest,
+    settings: BatchSettings,
     *,
     machine: Machine,
-    facts: ModelFacts,
-    packet_frames: tuple[int, ...],
+    model_info: ModelInfo,
 ) -> BatchRecord:
-    slots = PoolUse(0, 0)
-    stats = works.stats.snapshot(streams_open=0, talker_slots=slots, codec_slots=slots)
-    steps, busy_s = stats.rows, {name: each.total for name, each in stats.busy_s.items()}
-    audio_s = stats.frames * facts.frame_samples / facts.sample_rate_hz
+    """Measure one batch size in one mode."""
+    config = EngineConfig(
+        max_num_seqs=settings.streams,
+        kv_slots=settings.streams,
+        max_seq_len=settings.max_seq_len,
+        deterministic=settings.deterministic,
+        cuda_graphs=settings.cuda_graphs,
+    )
+    synchronize = synchronize_fn(backend.model)
+    warm_up = assemble(backend, config, time.perf_counter)
+    SteadyBatch(warm_up, front_end, request, streams=settings.streams, frames=settings.warm_up_frames).run()
+    parts = assemble(backend, config, time.perf_counter, synchronize=synchronize)
+    reset_peak_memory(backend.model)
+    started_s = time.perf_counter()
+    SteadyBatch(parts, front_end, request, streams=settings.streams, frames=settings.frames).run()
+    synchronize()
+    total_s = time.perf_counter() - started_s
 
-    def rate(part: str, amount: float) -> float:
-        return amount / busy_s[part] if busy_s[part] else 0.0
+    unused = PoolUse(0, 0)
+    stats = parts.stats.snapshot(streams_open=0, talker_slots=unused, codec_slots=unused)
+    rows, busy_s = stats.rows, {name: each.total for name, each in stats.busy_s.items()}
+    audio_s = stats.frames * model_info.frame_samples / model_info.sample_rate_hz
+
+    def rate(part: str, frames: float) -> float:
+        return frames / busy_s[part] if busy_s[part] else 0.0
 
     return BatchRecord(
         machine=machine,
-        model=facts,
-        packet_frames=packet_frames,
-        positions=load.positions,
-        mode="deterministic" if load.deterministic else "default",
-        streams=load.streams,
+        model=model_info,
+        packet_frames=request.packets.frames,
+        max_seq_len=settings.max_seq_len,
+        mode="deterministic" if settings.deterministic else "default",
+        streams=settings.streams,
         frames=stats.frames,
-        talker_frames_s=rate("talker", steps["talker"].total),
-        predictor_frames_s=rate("code predictor", steps["code predictor"].total),
+        talker_frames_s=rate("talker", rows["talker"].total),
+        predictor_frames_s=rate("code predictor", rows["code predictor"].total),
         codec_frames_s=rate("codec", stats.frames),
         total_frames_s=stats.frames / total_s,
         audio_s_per_s=audio_s / total_s,
         prefill_s=busy_s["prefill"],
         other_s=max(0.0, total_s - sum(busy_s.values())),
         total_s=total_s,
-        slot_bytes=works.kv_pool.cache.bytes_per_position * load.positions + works.codec_pool.slot_bytes,
-        peak_bytes=peak_bytes(model),
+        slot_bytes=parts.kv_pool.cache.bytes_per_position * settings.max_seq_len + parts.codec_pool.slot_bytes,
+        peak_bytes=peak_memory_bytes(backend.model),
+    )
+
+
+def deterministic_slowdown(records: Sequence[BatchRecord]) -> dict[int, float]:
+    """Time of deterministic mode relative to the default, for each batch size measured in both modes."""
+    rate = {(record.mode, record.streams): record.total_frames_s for record in records}
+    return {
+        streams: rate["default", streams] / deterministic
+        for (mode, streams), deterministic in rate.items()
+        if mode == "deterministic" and deterministic > 0 and ("default", streams) in rate
+    }
+
+
+def batch_tables(records: Sequence[BatchRecord]) -> Iterator[ReportTable]:
+    """One table for each model."""
+    for model in dict.fromkeys(record.model for record in records):
+        of_model = [record for record in records if record.model == model]
+        ordered = sorted(of_model, key=lambda each: (each.streams, each.mode))
+        note = "Frames per second of each part's own time; total is the whole engine step."
+        slowdown = deterministic_slowdown(of_model)
+        if slowdown:
+            factors = ", ".join(f"{factor:.2f} times as long at {streams}" for streams, factor in slowdown.items())
+            note += f" Deterministic mode takes {factors} streams."
+        yield ReportTable(
+            title=f"Throughput against batch size: {model.name}",
+            headings=HEADINGS,
+            rows=tuple(_row(record) for record in ordered),
+            note=note,
+        )
+
+
+def _row(record: BatchRecord) -> tuple[str, ...]:
+    return (
+        record.mode,
+        str(record.streams),
+        f"{record.talker_frames_s:.1f}",
+        f"{record.predictor_frames_s:.1f}",
+        f"{record.codec_frames_s:.1f}",
+        f"{record.total_frames_s:.1f}",
+        f"{record.audio_s_per_s:.2f}",
+        f"{record.slot_bytes / MIB:.1f} MiB",
+        f"{record.peak_bytes / MIB:.0f} MiB",
     )

@@ -1,32 +1,39 @@
-"""The record of one request, of which every percentile, table and plot is made. Values only; no clock and no engine.
+"""The record types that `--records` writes. Plain values, documented in `docs/bench.md`.
 
-`docs/bench.md` explains each field. A record that contradicts itself is refused when it is made and when it is read:
-its stages and what they leave unaccounted must add up to the first sound, and its pieces to its samples.
+Each type checks its own consistency on construction: stages and unaccounted time add up to the start of playback, and
+pieces add up to the samples.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from legato.bench.facts import Machine, ModelFacts
+from legato.bench.environment import Machine, ModelInfo
 from legato.engine.stats import STAGES
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 REQUEST, TRANSPORT, PLAYOUT = "request", "encode and transport", "playout"
 ENGINE_STAGES = tuple(name for name, _, _ in STAGES)
 ALL_STAGES = (REQUEST, *ENGINE_STAGES, TRANSPORT, PLAYOUT)
-"""From the client's call to the first sound, in order, each from where the one before ended."""
+"""Contiguous stages from the client's call to the start of playback."""
 LM_STAGES = ENGINE_STAGES[:-1]
-"""What comes before the codec: their sum is the time until all frames of the first window exist."""
-WITHOUT_SOUND = ("refused", "failed", "empty")
+"""The stages before the codec. Their sum is the time until all frames of the first packet exist."""
+OUTCOMES_WITHOUT_AUDIO = ("refused", "failed", "empty")
 ROUNDING_MS = 0.02
-"""Times are kept to the microsecond, and a dozen of them are added."""
+"""Times are rounded to the microsecond and about ten of them are summed."""
+SAMPLING = "sampling"
+MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
-    """What the times of a request contain."""
+class IncludedWork:
+    """Work that the times of a request include."""
 
     text_front_end: bool
     reference_encoding: bool
@@ -34,13 +41,14 @@ class Inside:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What was asked of whom, and beside how many others.
+class RequestInfo:
+    """A request and the load under which it was sent.
 
-    `number` counts the requests of one setting: the same number means the same text and seed in another run. `run`
-    counts processes. `cold`: the first request of its process. `loop`: "closed" (each of `concurrency` clients asks
-    again when it is answered) or "open" (arrivals at `rate_hz`, whoever is still busy). `text_tokens_s`: the pace of
-    the text, 0 where it came at once. `start_ms`: sound that the client collects before it plays.
+    `number` identifies the request within one load pattern: the same number means the same text and seed in every run.
+    `run` counts processes. `cold`: the first request of its process. `loop`: "closed" (each of `concurrency` clients
+    sends its next request when the last one is finished) or "open" (arrivals at `rate_hz`, independent of responses).
+    `text_tokens_s`: the rate at which text is sent, 0 for all at once. `start_ms`: audio that the client buffers before
+    playback.
     """
 
     number: int
@@ -57,23 +65,24 @@ class Asked:
     packet_frames: tuple[int, ...]
     max_frames: int
     start_ms: float
-    slots: int
-    inside: Inside
+    max_num_seqs: int
+    included: IncludedWork
 
     def __post_init__(self) -> None:
         if not self.packet_frames:
-            raise ValueError("packet_frames is empty, and a first packet has a size")
+            raise ValueError("packet_frames is empty")
 
 
 @dataclass(frozen=True, slots=True)
-class Sound:
-    """What came of a request that was served, in milliseconds since the client asked unless a name says otherwise.
+class AudioMetrics:
+    """Metrics of a served request. Times are milliseconds since the client's call unless stated otherwise.
 
-    `stages_ms` are those of `ALL_STAGES`; `unaccounted_ms` is what is left of `first_sound_ms`. `first_packet_ms` runs
-    from the engine's receipt to samples on the host. `first_audible_ms`: when the first audible sample plays.
-    `leading_silence_ms`: sound before it. `arrived_ms` and `piece_samples`: when which part of the sound reached the
-    client. `underruns`: how often, and how long in all, the listener ran dry. `real_time_factor`: seconds of work for
-    each second of sound, from admission to the last packet, without waits for text.
+    `stages_ms` has the keys of `ALL_STAGES`; `unaccounted_ms` is the rest of `first_sound_ms`, the start of playback.
+    `first_packet_ms` is TTFA inside the engine: from receipt of the request to samples on the host. `first_audible_ms`:
+    the first audible sample plays. `leading_silence_ms`: duration of audio before it. `arrived_ms` and `piece_samples`:
+    arrival time and size of each piece. `underruns`, `underrun_ms`: how often and for how long playback ran out of
+    audio. `real_time_factor`: processing time per second of audio, from admission to the last packet, without waits for
+    text.
     """
 
     input_tokens: int
@@ -95,73 +104,90 @@ class Sound:
     def __post_init__(self) -> None:
         if list(self.stages_ms) != [name for name in ALL_STAGES if name in self.stages_ms]:
             raise ValueError(f"stages_ms has {', '.join(self.stages_ms)}; the stages are {', '.join(ALL_STAGES)}")
-        whole = sum(self.stages_ms.values()) + self.unaccounted_ms
-        if not math.isclose(whole, self.first_sound_ms, abs_tol=ROUNDING_MS):
-            raise ValueError(f"the stages and unaccounted_ms make {whole:.3f}, first_sound_ms is {self.first_sound_ms}")
+        total = sum(self.stages_ms.values()) + self.unaccounted_ms
+        if not math.isclose(total, self.first_sound_ms, abs_tol=ROUNDING_MS):
+            raise ValueError(
+                f"stages and unaccounted_ms add up to {total:.3f}, but first_sound_ms is {self.first_sound_ms}"
+            )
         if len(self.arrived_ms) != len(self.piece_samples) or sum(self.piece_samples) != self.samples:
-            raise ValueError("the pieces are not the samples")
+            raise ValueError("piece_samples do not add up to samples, or differ in number from arrived_ms")
         if any(later < earlier for earlier, later in pairwise(self.arrived_ms)):
-            raise ValueError("arrived_ms goes back in time")
+            raise ValueError("arrived_ms is not in order of time")
 
     @property
     def lm_ms(self) -> float:
-        """Receipt until all frames of the first window exist: what talker and code predictor did."""
+        """Time of talker and code predictor: from receipt until all frames of the first packet exist."""
         return sum(self.stages_ms.get(name, 0.0) for name in LM_STAGES)
 
     @property
     def codec_ms(self) -> float:
-        """The first window, from its frames to its samples on the host."""
+        """Time of the codec for the first packet, until its samples are on the host."""
         return self.stages_ms.get(ENGINE_STAGES[-1], 0.0)
 
     @property
-    def frame_ms(self) -> tuple[float, ...]:
-        """What a frame after the first piece took, codec and transport included; nothing where there is one piece."""
+    def frame_ms(self) -> float | None:
+        """Mean time of a frame after the first piece, codec and transport included. None if there is one piece."""
         later_frames = (self.samples - self.piece_samples[0]) * self.frames / self.samples
-        return ((self.arrived_ms[-1] - self.arrived_ms[0]) / later_frames,) if later_frames else ()
+        return (self.arrived_ms[-1] - self.arrived_ms[0]) / later_frames if later_frames else None
 
     @property
     def gaps_ms(self) -> tuple[float, ...]:
-        """Between one piece and the next."""
+        """Inter-chunk gaps."""
         return tuple(later - earlier for earlier, later in pairwise(self.arrived_ms))
 
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request. `sounds` holds one `Sound`, or none where nothing was spoken.
+    """One request. `audio` is None if the request produced none.
 
-    `outcome`: the finish reason, or "refused" or "failed" with `error_code`, or "empty": the model ended at once.
-    `at_s`: when it was asked, since its setting began. `batch_rows`: mean rows of the talker's calls in its setting.
-    `peak_bytes`: the most memory by its end. `settled`: the device was waited for at the end of every stage.
+    `outcome`: the finish reason, or "refused" or "failed" with `error_code`, or "empty" if the model ended at once.
+    `at_s`: time of the request since its load pattern started. `batch_rows`: mean talker batch size during the pattern.
+    `peak_bytes`: peak memory so far. `synchronized`: the device was synchronized at the end of every stage.
     """
 
     machine: Machine
-    model: ModelFacts
-    asked: Asked
+    model: ModelInfo
+    request: RequestInfo
     at_s: float
     outcome: str
     error_code: str
-    settled: bool
+    synchronized: bool
     batch_rows: float
     peak_bytes: int
-    sounds: tuple[Sound, ...]
+    audio: AudioMetrics | None
 
     def __post_init__(self) -> None:
-        if len(self.sounds) != (self.outcome not in WITHOUT_SOUND):
-            raise ValueError(f"outcome {self.outcome!r} does not go with {len(self.sounds)} sounds")
+        if (self.audio is None) != (self.outcome in OUTCOMES_WITHOUT_AUDIO):
+            raise ValueError(f"outcome {self.outcome!r} does not go with {'no ' if self.audio is None else ''}audio")
+
+
+@dataclass(frozen=True, slots=True)
+class SideCostRecord:
+    """`operation` measured on its own, `times_ms` for each repetition. In a request it is part of `stage`."""
+
+    machine: Machine
+    model: ModelInfo
+    operation: str
+    stage: str
+    times_ms: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.times_ms:
+            raise ValueError("times_ms is empty")
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """One batch size in one mode, all streams started together. Rates are frames for a second of the part's own time.
+    """One batch size in one mode. The rates of the parts are frames per second of that part's own time.
 
-    `other_s`: the loop itself, the text front end and drawing the first codes. `slot_bytes`: talker positions and codec
-    history of one stream. `peak_bytes`: the most that was in use up to here, weights included.
+    `other_s`: the engine step itself, the text front end and sampling of first codes. `slot_bytes`: KV slot and codec
+    state of one stream. `peak_bytes`: peak memory so far, weights included.
     """
 
     machine: Machine
-    model: ModelFacts
+    model: ModelInfo
     packet_frames: tuple[int, ...]
-    positions: int
+    max_seq_len: int
     mode: str
     streams: int
     frames: int
@@ -175,3 +201,149 @@ class BatchRecord:
     total_s: float
     slot_bytes: int
     peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRecord:
+    """Memory after one `stage`: `private_bytes` of the process (of the device on CUDA), `mapped_bytes` of mapped files.
+
+    The engine is configured for `streams` streams and `kv_slots` slots of `max_seq_len` positions.
+    """
+
+    machine: Machine
+    model: ModelInfo
+    streams: int
+    kv_slots: int
+    max_seq_len: int
+    stage: str
+    private_bytes: int
+    mapped_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBandwidth:
+    """Bandwidth of reading a working set of `working_set_mib` repeatedly."""
+
+    working_set_mib: int
+    bytes_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GemmThroughput:
+    """Throughput of large GEMMs in `dtype`; a multiply-add counts as 2 FLOPs."""
+
+    dtype: str
+    flops_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """The measured limits of the machine. `reads` is in order of working set size."""
+
+    reads: tuple[ReadBandwidth, ...]
+    gemm: tuple[GemmThroughput, ...]
+
+    def bytes_s(self, working_set_bytes: int) -> float:
+        """Bandwidth at the largest measured set that is not above `working_set_bytes`; never underestimates it."""
+        fitting = [each for each in self.reads if each.working_set_mib * MIB <= working_set_bytes]
+        return (fitting[-1] if fitting else self.reads[0]).bytes_s
+
+    def flops_s(self, dtype: str) -> float:
+        """GEMM throughput in `dtype`."""
+        return next(each.flops_s for each in self.gemm if each.dtype == dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class StepTiming:
+    """One part at one size. `part`: talker, code predictor, codec or sampling (which is also part of the first two).
+
+    Times are of one call for all `rows`. The limits are the times that the step's bytes and FLOPs take at the measured
+    roofline; 0 for sampling.
+    """
+
+    part: str
+    rows: int
+    window_frames: int
+    context_positions: int
+    repetitions: int
+    median_ms: float
+    p10_ms: float
+    p90_ms: float
+    weight_bytes: int
+    state_bytes: int
+    flops: int
+    memory_limit_ms: float
+    compute_limit_ms: float
+
+    @property
+    def limit_ms(self) -> float:
+        """Lower bound of the step's time."""
+        return max(self.memory_limit_ms, self.compute_limit_ms)
+
+    @property
+    def frames_s(self) -> float:
+        """Frames per second of all rows together."""
+        return 1000 * self.rows * self.window_frames / self.median_ms
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStepTiming:
+    """One engine step in which each of `rows` streams makes a frame, split by kind of work.
+
+    `gemm_ms` and `other_kernels_ms` are kernels of the models. Outside of them: `copies_ms`, `sampling_ms`, and
+    `host_ms` (Python, operator dispatch, scheduling).
+    """
+
+    rows: int
+    steps: int
+    step_ms: float
+    gemm_ms: float
+    other_kernels_ms: float
+    copies_ms: float
+    sampling_ms: float
+    host_ms: float
+
+    @property
+    def overhead(self) -> float:
+        """Fraction of the step outside the kernels of the models."""
+        return (self.copies_ms + self.sampling_ms + self.host_ms) / self.step_ms
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineRecord:
+    """The limits of the machine when the steps were measured."""
+
+    machine: Machine
+    roofline: Roofline
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step of one model."""
+
+    machine: Machine
+    model: ModelInfo
+    step: StepTiming
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStepRecord:
+    """One engine step with one model."""
+
+    machine: Machine
+    model: ModelInfo
+    engine_step: EngineStepTiming
+
+
+RECORD_TYPES: Mapping[str, type[DataclassInstance]] = {
+    "request": RequestRecord,
+    "side_cost": SideCostRecord,
+    "batch": BatchRecord,
+    "roofline": RooflineRecord,
+    "step": StepRecord,
+    "engine_step": EngineStepRecord,
+    "memory": MemoryRecord,
+}
+"""The record type of each `kind` in a file of records."""
+
+Records = Sequence["DataclassInstance"]

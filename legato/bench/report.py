@@ -1,138 +1,119 @@
-"""A report of records of any kind: tables for the terminal, JSON, one page. Every figure is made from the records anew.
+"""Reports of records of any kind: tables for the terminal, JSON, one HTML page. Pure functions over the records.
 
-Owns the list of kinds that a file of records may hold. A kind brings its dataclass and a chapter, which takes the
-records of its own kind from all and yields tables and plots in the order of the page.
+Each section selects its kinds of records and yields tables and plots in the order of the page.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING
 
-from legato.bench.asides import AsideRecord, aside_table
-from legato.bench.batch_tables import batch_tables, price
-from legato.bench.facts import Machine, ModelFacts
-from legato.bench.grid import Grid
-from legato.bench.memory import MemoryRecord, memory_tables
-from legato.bench.page import Plot, to_page
-from legato.bench.records import BatchRecord, RequestRecord
-from legato.bench.request_plots import batch_plots, request_plots
-from legato.bench.request_tables import request_tables
-from legato.bench.steps_chapter import steps_chapter
-from legato.bench.steps_records import CeilingsRecord, StepRecord, TurnRecord
+from legato.bench.batch import batch_tables, deterministic_slowdown
+from legato.bench.environment import Machine, ModelInfo
+from legato.bench.memory import memory_tables
+from legato.bench.records import BatchRecord, MemoryRecord, Records, RequestRecord, SideCostRecord
+from legato.bench.rendering import Plot, ReportTable, html_page
+from legato.bench.request_report import batch_plots, request_plots, request_tables
+from legato.bench.side_costs import side_cost_table
+from legato.bench.steps import steps_section
 from legato.bench.summary import summaries
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-REPORT_SCHEMA = "legato-bench-report-1"
-KINDS: Mapping[str, type[DataclassInstance]] = {
-    "request": RequestRecord,
-    "aside": AsideRecord,
-    "batch": BatchRecord,
-    "ceilings": CeilingsRecord,
-    "step": StepRecord,
-    "turn": TurnRecord,
-    "memory": MemoryRecord,
-}
-
-Records = Sequence["DataclassInstance"]
+REPORT_SCHEMA = "legato-bench-report-2"
 
 
-def request_chapter(records: Records) -> Iterator[Grid | Plot]:
+def request_section(records: Records) -> Iterator[ReportTable | Plot]:
     """Latency and load."""
     requests = [record for record in records if isinstance(record, RequestRecord)]
     if requests:
         yield from request_plots(requests)
         yield from request_tables(requests)
-    asides = [record for record in records if isinstance(record, AsideRecord)]
-    if asides:
-        yield aside_table(asides)
+    side_costs = [record for record in records if isinstance(record, SideCostRecord)]
+    if side_costs:
+        yield side_cost_table(side_costs)
 
 
-def batch_chapter(records: Records) -> Iterator[Grid | Plot]:
+def batch_section(records: Records) -> Iterator[ReportTable | Plot]:
     """Throughput against batch size."""
     batches = [record for record in records if isinstance(record, BatchRecord)]
     yield from batch_plots(batches)
     yield from batch_tables(batches)
 
 
-def memory_chapter(records: Records) -> Iterator[Grid | Plot]:
+def memory_section(records: Records) -> Iterator[ReportTable | Plot]:
     """Memory with all slots in use."""
     yield from memory_tables([record for record in records if isinstance(record, MemoryRecord)])
 
 
-CHAPTERS = (request_chapter, batch_chapter, steps_chapter, memory_chapter)
+SECTIONS = (request_section, batch_section, steps_section, memory_section)
 
 
-def tables(records: Records) -> list[Grid]:
-    """What a terminal shows."""
-    return [part for chapter in CHAPTERS for part in chapter(records) if isinstance(part, Grid)]
+def tables(records: Records) -> list[ReportTable]:
+    """The tables for a terminal."""
+    return [part for section in SECTIONS for part in section(records) if isinstance(part, ReportTable)]
 
 
 def to_html(records: Records, title: str) -> str:
-    """The page."""
-    return to_page(title, facts_of(records), [part for chapter in CHAPTERS for part in chapter(records)])
+    """The HTML page."""
+    return html_page(title, facts_of(records), [part for section in SECTIONS for part in section(records)])
 
 
 def to_json(records: Records) -> str:
-    """Every summary with full digits, and what the figures depend on."""
+    """All summaries with full precision, and the facts that the figures depend on."""
     batches = [record for record in records if isinstance(record, BatchRecord)]
+    slowdown = deterministic_slowdown(batches)
     value = {
         "schema": REPORT_SCHEMA,
         "facts": dict(facts_of(records)),
         "cases": [asdict(each) for each in summaries(each for each in records if isinstance(each, RequestRecord))],
-        "asides": [asdict(record) for record in records if isinstance(record, AsideRecord)],
+        "side_costs": [asdict(record) for record in records if isinstance(record, SideCostRecord)],
         "batches": [asdict(record) for record in batches],
-        "price_of_determinism": {str(streams): times for streams, times in price(batches).items()},
+        "deterministic_slowdown": {str(streams): factor for streams, factor in slowdown.items()},
     }
     return json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
 def facts_of(records: Records) -> list[tuple[str, str]]:
-    """What all figures depend on; several values where the records differ."""
-    facts: dict[str, dict[str, None]] = {}
+    """The facts that all figures depend on; several values where the records differ."""
+    values: dict[str, dict[str, None]] = {}  # the inner dict is an ordered set
     for record in records:
         for part in (getattr(record, "model", None), getattr(record, "machine", None)):
-            for field in fields(part) if isinstance(part, Machine | ModelFacts) else ():
+            for field in fields(part) if isinstance(part, Machine | ModelInfo) else ():
                 value = getattr(part, field.name)
-                shown = f"{value:,}" if type(value) is int else str(value)
-                facts.setdefault(field.name.replace("_", " "), {})[shown] = None
-    told = [(name, "; ".join(filter(None, values))) for name, values in facts.items() if any(values)]
-    return told + _request_facts([record for record in records if isinstance(record, RequestRecord)])
+                text = f"{value:,}" if type(value) is int else str(value)
+                values.setdefault(field.name.replace("_", " "), {})[text] = None
+    facts = [(name, "; ".join(filter(None, texts))) for name, texts in values.items() if any(texts)]
+    return facts + _request_facts([record for record in records if isinstance(record, RequestRecord)])
 
 
 def _request_facts(records: Sequence[RequestRecord]) -> list[tuple[str, str]]:
-    """Sizes of what was asked and said, and what the times contain."""
+    """Sizes of requests and responses, and the work that the times include."""
     if not records:
         return []
-    sounds = [(record, sound) for record in records for sound in record.sounds]
-    seconds = [sound.samples / record.model.sample_rate_hz for record, sound in sounds]
-    inside = [record.asked.inside for record in records]
-    contained = {
-        "text front end": any(each.text_front_end for each in inside),
-        "reference encoding": any(each.reference_encoding for each in inside),
-        "copies from the device": any(each.device_copies for each in inside),
+    audio = [(record.model.sample_rate_hz, record.audio) for record in records if record.audio is not None]
+    included = [record.request.included for record in records]
+    work = {
+        "text front end": any(each.text_front_end for each in included),
+        "reference encoding": any(each.reference_encoding for each in included),
+        "device copies": any(each.device_copies for each in included),
     }
     return [
-        ("input characters", _range([record.asked.input_characters for record in records])),
-        ("input tokens", _range([sound.input_tokens for _, sound in sounds])),
-        ("seconds of sound", _range(seconds)),
-        ("packet frames", "; ".join(dict.fromkeys(str(list(each.asked.packet_frames)) for each in records))),
-        ("inside the times", ", ".join(name for name, there in contained.items() if there)),
-        ("not inside", ", ".join(name for name, there in contained.items() if not there) or "nothing"),
-        ("stage ends", "; ".join(dict.fromkeys(_end(record.settled) for record in records))),
+        ("input characters", _range([record.request.input_characters for record in records])),
+        ("input tokens", _range([each.input_tokens for _, each in audio])),
+        ("seconds of audio", _range([each.samples / rate_hz for rate_hz, each in audio])),
+        ("packet frames", "; ".join(dict.fromkeys(str(list(each.request.packet_frames)) for each in records))),
+        ("included in the times", ", ".join(name for name, present in work.items() if present)),
+        ("not included", ", ".join(name for name, present in work.items() if not present) or "nothing"),
+        ("stage ends", "; ".join(dict.fromkeys(_stage_end(record.synchronized) for record in records))),
     ]
 
 
-def _end(settled: bool) -> str:
-    return "the device was waited for" if settled else "host clock"
+def _stage_end(synchronized: bool) -> str:
+    return "device synchronized" if synchronized else "host clock"
 
 
 def _range(values: Sequence[float]) -> str:
     if not values:
         return "none"
-    least, most = min(values), max(values)
-    return f"{least:.4g}" if least == most else f"{least:.4g} to {most:.4g}"
+    minimum, maximum = min(values), max(values)
+    return f"{minimum:.4g}" if minimum == maximum else f"{minimum:.4g} to {maximum:.4g}"

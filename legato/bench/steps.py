@@ -1,39 +1,49 @@
-"""One step of each part, over and over: what it takes, beside what the machine's limits would allow.
+"""Time single steps of talker, code predictor and codec, and compare them with the roofline.
 
-Owns the caches and inputs of one measurement. Calls the models as the engine's runner and codec stage do, without an
-engine, so that batch, window and context are what the row says and nothing else runs.
+Calls the models as the engine's model runner and codec stage do, without an engine, so that batch size, window and
+context are exactly those of the row. A measurement owns its caches and inputs.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
-from legato.bench.ceilings import Ceilings
-from legato.bench.steps_records import DRAWS, Step
-from legato.bench.work import Work, codec_work, predictor_work, talker_work
+from legato.backends.base import Backend, FirstCodeInputs, FrameInputs
+from legato.bench.environment import ModelInfo
+from legato.bench.records import (
+    SAMPLING,
+    EngineStepRecord,
+    EngineStepTiming,
+    Roofline,
+    RooflineRecord,
+    StepRecord,
+    StepTiming,
+)
+from legato.bench.rendering import Plot, ReportTable, stacked_bars
+from legato.bench.roofline import StepCost, codec_cost, predictor_cost, talker_cost
 from legato.config.quantization import INT4, NONE
-from legato.engine.resolve import default_sampling
-from legato.models.code_predictor.predict import draw_first_code, predict_frame
-from legato.models.load import LoadedModel
-from legato.models.native.frame import draw_compiled, whole_frames
-from legato.models.sampling import SamplingRows, draw
+from legato.engine.request import default_sampling
+from legato.models.sampling import SamplingRows
 from legato.models.talker.embed import next_input
 from legato.models.talker.state import KVRows, TalkerCache
+from legato.weights.loading import LoadedModel
 
 Compute = Callable[[], object]
-LEAST = 3
-"""Repetitions at least, however long one takes."""
+MIN_REPETITIONS = 3
+"""Lower bound on repetitions, also for slow steps."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """What is measured: rows in one call, frames of a codec window, positions behind each row, seconds for each row."""
+class StepSizes:
+    """`batches`: rows per call; `windows`: frames per codec window; `context`: earlier positions of each row.
+
+    `seconds`: measuring time for each figure.
+    """
 
     batches: tuple[int, ...] = (1, 2, 4, 8)
     windows: tuple[int, ...] = (1, 4)
@@ -42,159 +52,286 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """The ceilings, and which number format's products limit the language models and the codec."""
+class StepLimits:
+    """The roofline, and the dtypes whose GEMM throughput limits the language models and the codec."""
 
-    ceilings: Ceilings
-    language: str
-    sound: str
+    roofline: Roofline
+    lm_dtype: str
+    codec_dtype: str
 
 
-def limits_of(model: LoadedModel, ceilings: Ceilings) -> Limits:
-    """The formats in which the model's products are made: of rounded weights whole numbers, but of 4 bits by torch."""
-    language, sound = (
-        str(dtype).removeprefix("torch.") for dtype in (model.talker.codec_head.weight.dtype, model.decoder.dtype)
-    )
+def step_limits(backend: Backend, roofline: Roofline) -> StepLimits:
+    """Select the dtypes in which the GEMMs of `model` are computed.
+
+    Quantized linears compute in int8, except for torch's int4 kernel, which computes in bfloat16.
+    """
+    model = backend.model
+    lm_dtype, codec_dtype = (str(dtype).removeprefix("torch.") for dtype in (model.language_dtype, model.decoder.dtype))
     if model.quant != NONE:
-        language = "bfloat16" if model.quant == INT4 and not model.batch_invariant.talker else "int8"
-    return Limits(ceilings, language, sound)
+        lm_dtype = "bfloat16" if model.quant == INT4 and not backend.batch_invariance.talker else "int8"
+    return StepLimits(roofline, lm_dtype, codec_dtype)
 
 
-def measure_steps(model: LoadedModel, sizes: Sizes, limits: Limits, settle: Callable[[], None]) -> Iterator[Step]:
-    """A step for every part at every size, smallest batches first. `settle` waits for the device."""
+def measure_steps(
+    backend: Backend, sizes: StepSizes, limits: StepLimits, synchronize: Callable[[], None]
+) -> Iterator[StepTiming]:
+    """Time every part at every size, smallest batches first. `synchronize` waits for the device."""
+    roofline, lm_dtype = limits.roofline, limits.lm_dtype
     with torch.inference_mode():
         for rows in sizes.batches:
-            cache = _cache(model, rows, sizes.context + 1)
-            work = talker_work(model, cache, rows=rows, context=sizes.context)
-            took = repeated(talker_step(model, cache, rows, sizes.context), settle, sizes.seconds)
-            yield _step("talker", rows, 1, sizes.context, took, work, limits.ceilings, limits.language)
-            took = repeated(predictor_frame(model, rows), settle, sizes.seconds)
-            yield _step(
-                "code predictor", rows, 1, 0, took, predictor_work(model, rows=rows), limits.ceilings, limits.language
-            )
-            took = repeated(draws(model, rows), settle, sizes.seconds)
-            yield _step(DRAWS, rows, 1, 0, took, Work(0, 0, 0, 0), limits.ceilings, limits.language)
+            cache = _cache(backend.model, rows, sizes.context + 1)
+            cost = talker_cost(backend, cache, rows=rows, context=sizes.context)
+            times_s = time_repeatedly(talker_step(backend, cache, rows, sizes.context), synchronize, sizes.seconds)
+            yield _timing("talker", rows, 1, sizes.context, times_s, cost, roofline, lm_dtype)
+
+            cost = predictor_cost(backend, rows=rows)
+            times_s = time_repeatedly(predictor_frame(backend, rows), synchronize, sizes.seconds)
+            yield _timing("code predictor", rows, 1, 0, times_s, cost, roofline, lm_dtype)
+
+            times_s = time_repeatedly(frame_sampling(backend, rows), synchronize, sizes.seconds)
+            yield _timing(SAMPLING, rows, 1, 0, times_s, StepCost(0, 0, 0, 0), roofline, lm_dtype)
+
             for frames in sizes.windows:
-                work = codec_work(model, rows=rows, frames=frames)
-                took = repeated(codec_window(model, rows, frames), settle, sizes.seconds)
-                yield _step("codec", rows, frames, 0, took, work, limits.ceilings, limits.sound)
+                cost = codec_cost(backend, rows=rows, frames=frames)
+                times_s = time_repeatedly(codec_window(backend, rows, frames), synchronize, sizes.seconds)
+                yield _timing("codec", rows, frames, 0, times_s, cost, roofline, limits.codec_dtype)
 
 
-def repeated(compute: Compute, settle: Callable[[], None], seconds: float) -> list[float]:
-    """Seconds of each repetition within `seconds`, after one that does not count."""
+def time_repeatedly(compute: Compute, synchronize: Callable[[], None], seconds: float) -> list[float]:
+    """Seconds of each repetition within `seconds`, after one warm-up call."""
     compute()
-    settle()
-    took: list[float] = []
+    synchronize()
+    times_s: list[float] = []
     until = time.perf_counter() + seconds
-    while len(took) < LEAST or time.perf_counter() < until:
-        began = time.perf_counter()
+    while len(times_s) < MIN_REPETITIONS or time.perf_counter() < until:
+        started = time.perf_counter()
         compute()
-        settle()
-        took.append(time.perf_counter() - began)
-    return took
+        synchronize()
+        times_s.append(time.perf_counter() - started)
+    return times_s
 
 
 # --- the steps -------------------------------------------------------------------------------------------------------
 
 
-def talker_step(model: LoadedModel, cache: TalkerCache, rows: int, context: int) -> Compute:
-    """A frame and a text token of each row in, the logits of the next first code out."""
-    device, talker = model.talker.codec_head.weight.device, model.talker
+def talker_step(backend: Backend, cache: TalkerCache, rows: int, context: int) -> Compute:
+    """One decode step: a frame and a text token of each row in, logits of the next first code out."""
+    model, talker = backend.model, backend.talker
+    device = model.device
     frames = _codes(model, rows)
     text = torch.zeros(rows, getattr(model.config.talker.text, "tables", 1), dtype=torch.int64, device=device)
     starts, slots = torch.full((rows,), context, device=device), KVRows.of(range(rows), device)
 
     def step() -> object:
-        x = next_input(talker, model.code_predictor, frames, text)
+        x = next_input(talker, backend.code_predictor, frames, text)
         return talker.first_code_logits(talker.forward(cache, slots, x[:, None], starts, span=context + 1))
 
     return step
 
 
-def predictor_frame(model: LoadedModel, rows: int) -> Compute:
-    """All codes of a frame of each row, drawn with the checkpoint's own settings."""
-    talker, noise = model.talker, _noise(model, rows)
-    hidden = torch.randn(rows, model.config.talker.stack.hidden_size, device=noise.device)
-    hidden = hidden.to(talker.codec_head.weight.dtype)
+def predictor_frame(backend: Backend, rows: int) -> Compute:
+    """All codes of one frame of each row, sampled with the checkpoint's default settings."""
+    model = backend.model
+    noise = _noise(model, rows)
+    hidden = torch.randn(rows, model.config.talker.stack.hidden_size, device=noise.device).to(model.language_dtype)
     settings = SamplingRows.of([default_sampling(model.config)] * rows, noise.device).residual
-    first = _codes(model, rows)[:, 0]
-    embedding = talker.model.codec_embedding
-    return lambda: predict_frame(model.code_predictor, embedding, hidden, first, settings=settings, noise=noise)
+    inputs = FrameInputs(
+        hidden=hidden,
+        first_code=_codes(model, rows)[:, 0],
+        temperature=settings.temperature,
+        top_k=settings.top_k,
+        top_p=settings.top_p,
+        noise=noise,
+    )
+    return lambda: backend.predict_frame(inputs)
 
 
-def draws(model: LoadedModel, rows: int) -> Compute:
-    """The draws of one frame alone, on logits that are there: the part of the other figures that is no model."""
-    config, noise = model.config, _noise(model, rows)
+def frame_sampling(backend: Backend, rows: int) -> Compute:
+    """Only the sampling of one frame, on given logits: the part of the other figures that runs no model."""
+    config, noise = backend.model.config, _noise(backend.model, rows)
     sampling = SamplingRows.of([default_sampling(config)] * rows, noise.device)
     logits = torch.randn(rows, config.talker.vocab_size, device=noise.device)
     residual = torch.randn(rows, config.code_predictor.codebook_size, device=noise.device)
     seen = torch.zeros(rows, config.talker.vocab_size, dtype=torch.bool, device=noise.device)
-    frames, may_end = torch.full((rows,), 9, device=noise.device), torch.ones_like(seen[:, 0])
+    first = FirstCodeInputs(
+        hidden=logits[:, :0],
+        seen=seen,
+        frames=torch.full((rows,), 9, device=noise.device),
+        allow_eos=torch.ones_like(seen[:, 0]),
+        temperature=sampling.first.temperature,
+        top_k=sampling.first.top_k,
+        top_p=sampling.first.top_p,
+        repetition_penalty=sampling.repetition_penalty,
+        uniform=noise[:, 0],
+    )
 
     def all_codes() -> object:
-        compiled = whole_frames(model.code_predictor, residual)
-        rest = draw if compiled is None else partial(draw_compiled, compiled)
-        first = draw_first_code(
-            *(model.code_predictor, logits, seen),
-            frames=frames,
-            allow_eos=may_end,
-            repetition_penalty=sampling.repetition_penalty,
-            eos=config.talker.ids.eos,
-            settings=sampling.first,
-            uniform=noise[:, 0],
-        )
-        drawn = [first]
-        drawn += [rest(residual, sampling.residual, noise[:, at]) for at in range(1, noise.shape[1])]
-        return drawn
+        codes = [backend.sample_first_from_logits(logits, first)]
+        codes += [backend.sample(residual, sampling.residual, noise[:, at]) for at in range(1, noise.shape[1])]
+        return codes
 
     return all_codes
 
 
-def codec_window(model: LoadedModel, rows: int, frames: int) -> Compute:
-    """A window of each row, with its history, to samples on the device."""
-    decoder = model.decoder
-    codes = _codes(model, rows)[:, None].expand(-1, frames, -1)[..., : decoder.config.num_quantizers].contiguous()
+def codec_window(backend: Backend, rows: int, frames: int) -> Compute:
+    """Decode one window of each row, with its history, to samples on the device."""
+    decoder = backend.decoder
+    codes = _codes(backend.model, rows)[:, None].expand(-1, frames, -1)
+    codes = codes[..., : decoder.config.num_quantizers].contiguous()
     history = decoder.fresh(rows)
-    return lambda: decoder.forward(history, codes)
+    return lambda: backend.decode_codec(history, codes, None)
 
 
 # --- inputs and records ----------------------------------------------------------------------------------------------
 
 
 def _codes(model: LoadedModel, rows: int) -> torch.Tensor:
-    """Any codes [B, Q]."""
+    """Random codes [B, Q]."""
     config = model.config.code_predictor
     generator = torch.Generator().manual_seed(0)
-    drawn = torch.randint(config.codebook_size, (rows, config.num_codebooks), generator=generator)
-    return drawn.to(model.talker.codec_head.weight.device)
+    codes = torch.randint(config.codebook_size, (rows, config.num_codebooks), generator=generator)
+    return codes.to(model.device)
 
 
 def _noise(model: LoadedModel, rows: int) -> torch.Tensor:
     shape = (rows, model.config.code_predictor.num_codebooks)
-    return torch.rand(shape, dtype=torch.float64, device=model.talker.codec_head.weight.device)
+    return torch.rand(shape, dtype=torch.float64, device=model.device)
 
 
 def _cache(model: LoadedModel, rows: int, positions: int) -> TalkerCache:
-    stack, device = model.config.talker.stack, model.talker.codec_head.weight.device
+    stack, device = model.config.talker.stack, model.device
     return TalkerCache.allocate(stack, rows, positions, model.cache_dtype, device)
 
 
-def _step(
-    part: str, rows: int, frames: int, context: int, took: list[float], work: Work, ceilings: Ceilings, dtype: str
-) -> Step:
-    ordered = sorted(took)
-    return Step(
+def _timing(
+    part: str,
+    rows: int,
+    frames: int,
+    context: int,
+    times_s: list[float],
+    cost: StepCost,
+    roofline: Roofline,
+    dtype: str,
+) -> StepTiming:
+    ordered = sorted(times_s)
+    return StepTiming(
         part=part,
         rows=rows,
         window_frames=frames,
         context_positions=context,
-        repetitions=len(took),
-        median_ms=1000 * statistics.median(took),
+        repetitions=len(times_s),
+        median_ms=1000 * statistics.median(times_s),
         p10_ms=1000 * ordered[len(ordered) // 10],
         p90_ms=1000 * ordered[(9 * len(ordered)) // 10],
-        weight_bytes=work.weight_bytes,
-        state_bytes=work.state_bytes,
-        flops=work.flops,
-        memory_limit_ms=1000 * work.bytes / ceilings.bytes_s(work.set_bytes),
-        arithmetic_limit_ms=1000 * work.flops / ceilings.flops_s(dtype),
+        weight_bytes=cost.weight_bytes,
+        state_bytes=cost.state_bytes,
+        flops=cost.flops,
+        memory_limit_ms=1000 * cost.bytes / roofline.bytes_s(cost.working_set_bytes),
+        compute_limit_ms=1000 * cost.flops / roofline.flops_s(dtype),
     )
+
+
+# --- tables and plots ------------------------------------------------------------------------------------------------
+
+_MB, _GIGA = 1e6, 1e9
+_STEP_HEADINGS = (
+    "part",
+    "rows",
+    "frames",
+    "ms",
+    "p10",
+    "p90",
+    "frames/s",
+    "MB",
+    "GFLOP",
+    "memory limit ms",
+    "compute limit ms",
+    "of limit",
+)
+_STEP_NOTE = (
+    "One call for all rows. MB and GFLOP: minimum memory traffic and arithmetic of the step; the limits are their "
+    "times at the measured bandwidth and throughput. Of limit: the larger limit as a share of the median. Sampling is "
+    "part of the talker's and the predictor's steps."
+)
+_ENGINE_STEP_NOTE = (
+    "One engine step, one frame per row, codec included. GEMM and other kernels are those of the models; copies, "
+    "sampling and host (Python, dispatch, scheduling) are outside."
+)
+_ENGINE_STEP_PARTS = ("GEMM", "other kernels", "copies", "sampling", "host")
+
+
+def steps_section(records: Sequence[object]) -> Iterator[ReportTable | Plot]:
+    """Tables and plots of everything that `legato bench steps` recorded."""
+    yield from roofline_tables([record for record in records if isinstance(record, RooflineRecord)])
+    yield from step_tables([record for record in records if isinstance(record, StepRecord)])
+    engine_steps = [record for record in records if isinstance(record, EngineStepRecord)]
+    yield from engine_step_plots(engine_steps)
+    yield from engine_step_tables(engine_steps)
+
+
+def roofline_tables(records: Sequence[RooflineRecord]) -> Iterator[ReportTable]:
+    """The measured limits of the machine."""
+    for record in records:
+        rows = [
+            (f"read {each.working_set_mib} MiB repeatedly", f"{each.bytes_s / _GIGA:.1f} GB/s")
+            for each in record.roofline.reads
+        ]
+        rows += [(f"GEMM in {each.dtype}", f"{each.flops_s / _GIGA:.0f} GFLOP/s") for each in record.roofline.gemm]
+        threads = f"{record.machine.threads} {'thread' if record.machine.threads == 1 else 'threads'}"
+        title = f"Roofline of this machine, {threads} on {record.machine.device}"
+        yield ReportTable(title, ("limit", "measured"), tuple(rows))
+
+
+def step_tables(records: Sequence[StepRecord]) -> Iterator[ReportTable]:
+    """The steps of each model and their limits."""
+    for model in dict.fromkeys(record.model for record in records):
+        rows = tuple(_step_row(record.step) for record in records if record.model == model)
+        yield ReportTable(f"Steps of {_described(model)}", _STEP_HEADINGS, rows, _STEP_NOTE)
+
+
+def engine_step_tables(records: Sequence[EngineStepRecord]) -> Iterator[ReportTable]:
+    """The time of an engine step by kind of work, for each model."""
+    headings = ("rows", "step ms", *_ENGINE_STEP_PARTS, "outside kernels")
+    for model in dict.fromkeys(record.model for record in records):
+        rows = tuple(_engine_step_row(record.engine_step) for record in records if record.model == model)
+        yield ReportTable(f"Engine step of {_described(model)}", headings, rows, _ENGINE_STEP_NOTE)
+
+
+def engine_step_plots(records: Sequence[EngineStepRecord]) -> Iterator[Plot]:
+    """The same as stacked bars."""
+    if records:
+        names = [f"{record.model.name}, {record.engine_step.rows} rows" for record in records]
+        columns = zip(*(_engine_step_parts_ms(record.engine_step) for record in records), strict=True)
+        parts = list(zip(_ENGINE_STEP_PARTS, columns, strict=True))
+        yield Plot("Time of an engine step", stacked_bars(names, parts, title="engine step, ms", unit="ms"))
+
+
+def _step_row(step: StepTiming) -> tuple[str, ...]:
+    times = (step.median_ms, step.p10_ms, step.p90_ms, step.frames_s)
+    cells = (step.part, str(step.rows), str(step.window_frames), *(f"{each:.1f}" for each in times))
+    if not step.weight_bytes:  # sampling has no limits
+        return (*cells, *[""] * (len(_STEP_HEADINGS) - len(cells)))
+    return (
+        *cells,
+        f"{(step.weight_bytes + step.state_bytes) / _MB:.0f}",
+        f"{step.flops / _GIGA:.2f}",
+        f"{step.memory_limit_ms:.1f}",
+        f"{step.compute_limit_ms:.1f}",
+        f"{step.limit_ms / step.median_ms:.0%}",
+    )
+
+
+def _engine_step_row(step: EngineStepTiming) -> tuple[str, ...]:
+    parts = (f"{part_ms:.1f} ({part_ms / step.step_ms:.0%})" for part_ms in _engine_step_parts_ms(step))
+    return (str(step.rows), f"{step.step_ms:.1f}", *parts, f"{step.overhead:.0%}")
+
+
+def _engine_step_parts_ms(step: EngineStepTiming) -> tuple[float, ...]:
+    """In the order of `_ENGINE_STEP_PARTS`."""
+    return (step.gemm_ms, step.other_kernels_ms, step.copies_ms, step.sampling_ms, step.host_ms)
+
+
+def _described(model: ModelInfo) -> str:
+    """The model's name and dtypes."""
+    quantization = "" if model.quantization == "none" else f", {model.quantization}"
+    return f"{model.name} ({model.talker_dtype}{quantization}, codec {model.codec_dtype})"

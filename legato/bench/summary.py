@@ -1,7 +1,7 @@
-"""Percentiles of records that were made under one setting. Pure; every figure comes from the raw records.
+"""Summaries of request records: percentiles, throughput and counts for each case. Pure functions.
 
-A percentile is always a value that was measured: the smallest that so many percent of the values do not exceed. Means
-are kept beside them because means of stages add up, and percentiles do not.
+Percentiles use the nearest rank, so they are always measured values. Means are reported too, because means of stages
+add up and percentiles do not.
 """
 
 from __future__ import annotations
@@ -9,77 +9,83 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
-from legato.bench.facts import Machine, ModelFacts
-from legato.bench.records import ALL_STAGES, Asked, RequestRecord, Sound
+from legato.bench.environment import Machine, ModelInfo
+from legato.bench.records import ALL_STAGES, AudioMetrics, RequestInfo, RequestRecord
 
 PERCENTS = (50, 90, 99)
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """By nearest rank. `values` must not be empty."""
+    """Nearest-rank percentile. `values` must not be empty."""
     ranked = sorted(values)
-    return ranked[max(0, -(-percent * len(ranked) // 100) - 1)]
+    return ranked[max(0, -(-percent * len(ranked) // 100) - 1)]  # ceil(percent / 100 * n) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """Some values of one kind. All 0 where `count` is."""
+class Distribution:
+    """Statistics of a set of values; all 0 for an empty set."""
 
     count: int
     mean: float
-    least: float
+    minimum: float
     p50: float
     p90: float
     p99: float
-    most: float
+    maximum: float
 
 
-def spread(values: Iterable[float]) -> Spread:
-    """What there is to say about `values`."""
-    given = list(values)
-    if not given:
-        return Spread(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    p50, p90, p99 = (percentile(given, percent) for percent in PERCENTS)
-    return Spread(len(given), sum(given) / len(given), min(given), p50, p90, p99, max(given))
+def distribution(values: Iterable[float]) -> Distribution:
+    """Statistics of `values`."""
+    known = list(values)
+    p50, p90, p99 = (percentile(known, percent) if known else 0.0 for percent in PERCENTS)
+    return Distribution(
+        count=len(known),
+        mean=sum(known) / len(known) if known else 0.0,
+        minimum=min(known, default=0.0),
+        p50=p50,
+        p90=p90,
+        p99=p99,
+        maximum=max(known, default=0.0),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One setting: machine, model and request, without what differs from request to request."""
+    """Comparable requests: same machine, model and request settings. Values that differ per request are set to 0."""
 
     machine: Machine
-    model: ModelFacts
-    asked: Asked
+    model: ModelInfo
+    request: RequestInfo
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What the records of one case say. Times in milliseconds.
+    """Statistics of one case. Times in milliseconds.
 
-    `kept`: streams whose listener never ran dry, of `spoken`. `audio_s_per_s`: sound made in a second, all streams
-    together, from the first request of the case to the last sound.
+    `completed`: requests with audio; `without_underrun`: those among them that played without an underrun.
+    `audio_s_per_s`: seconds of audio per second, all streams together, from the first request to the last piece.
     """
 
     case: Case
-    asked: int
-    spoken: int
+    requests: int
+    completed: int
     refused: int
     failed: int
-    stages_ms: dict[str, Spread]
-    unaccounted_ms: Spread
-    first_packet_ms: Spread
-    lm_ms: Spread
-    codec_ms: Spread
-    first_sound_ms: Spread
-    first_audible_ms: Spread
-    leading_silence_ms: Spread
-    gaps_ms: Spread
-    frame_ms: Spread
-    real_time_factor: Spread
-    audio_s: Spread
-    input_characters: Spread
-    input_tokens: Spread
-    kept: int
+    stages_ms: dict[str, Distribution]
+    unaccounted_ms: Distribution
+    first_packet_ms: Distribution
+    lm_ms: Distribution
+    codec_ms: Distribution
+    first_sound_ms: Distribution
+    first_audible_ms: Distribution
+    leading_silence_ms: Distribution
+    gaps_ms: Distribution
+    frame_ms: Distribution
+    real_time_factor: Distribution
+    audio_s: Distribution
+    input_characters: Distribution
+    input_tokens: Distribution
+    without_underrun: int
     underruns: int
     underrun_ms: float
     audio_s_per_s: float
@@ -88,12 +94,12 @@ class Summary:
 
 
 def case_of(record: RequestRecord) -> Case:
-    """The setting of a record. Whether a reference was encoded inside belongs to it; which text it was does not."""
-    return Case(record.machine, record.model, replace(record.asked, number=0, run=0, seed=0, input_characters=0))
+    """The case of a record. Whether its times include reference encoding is part of the case; its text is not."""
+    return Case(record.machine, record.model, replace(record.request, number=0, run=0, seed=0, input_characters=0))
 
 
 def summaries(records: Iterable[RequestRecord]) -> list[Summary]:
-    """One for each case, in the order in which they first appear."""
+    """One summary per case, in order of first appearance."""
     cases: dict[Case, list[RequestRecord]] = {}
     for record in records:
         cases.setdefault(case_of(record), []).append(record)
@@ -101,84 +107,88 @@ def summaries(records: Iterable[RequestRecord]) -> list[Summary]:
 
 
 def summary(case: Case, records: Sequence[RequestRecord]) -> Summary:
-    """The figures of one case."""
-    sounds = [sound for record in records for sound in record.sounds]
+    """Summarize one case."""
+    audio = [record.audio for record in records if record.audio is not None]
     rate_hz = case.model.sample_rate_hz
     return Summary(
         case=case,
-        asked=len(records),
-        spoken=len(sounds),
+        requests=len(records),
+        completed=len(audio),
         refused=sum(record.outcome == "refused" for record in records),
         failed=sum(record.outcome in ("failed", "empty") for record in records),
-        stages_ms={name: spread(each.stages_ms.get(name, 0.0) for each in sounds) for name in ALL_STAGES},
-        unaccounted_ms=spread(each.unaccounted_ms for each in sounds),
-        first_packet_ms=spread(each.first_packet_ms for each in sounds),
-        lm_ms=spread(each.lm_ms for each in sounds),
-        codec_ms=spread(each.codec_ms for each in sounds),
-        first_sound_ms=spread(each.first_sound_ms for each in sounds),
-        first_audible_ms=spread(each.first_audible_ms for each in sounds),
-        leading_silence_ms=spread(each.leading_silence_ms for each in sounds),
-        gaps_ms=spread(gap for each in sounds for gap in each.gaps_ms),
-        frame_ms=spread(spent for each in sounds for spent in each.frame_ms),
-        real_time_factor=spread(each.real_time_factor for each in sounds),
-        audio_s=spread(each.samples / rate_hz for each in sounds),
-        input_characters=spread(float(record.asked.input_characters) for record in records),
-        input_tokens=spread(float(each.input_tokens) for each in sounds),
-        kept=sum(not each.underruns for each in sounds),
-        underruns=sum(each.underruns for each in sounds),
-        underrun_ms=sum(each.underrun_ms for each in sounds),
+        stages_ms={name: distribution(each.stages_ms.get(name, 0.0) for each in audio) for name in ALL_STAGES},
+        unaccounted_ms=distribution(each.unaccounted_ms for each in audio),
+        first_packet_ms=distribution(each.first_packet_ms for each in audio),
+        lm_ms=distribution(each.lm_ms for each in audio),
+        codec_ms=distribution(each.codec_ms for each in audio),
+        first_sound_ms=distribution(each.first_sound_ms for each in audio),
+        first_audible_ms=distribution(each.first_audible_ms for each in audio),
+        leading_silence_ms=distribution(each.leading_silence_ms for each in audio),
+        gaps_ms=distribution(gap for each in audio for gap in each.gaps_ms),
+        frame_ms=distribution(each.frame_ms for each in audio if each.frame_ms is not None),
+        real_time_factor=distribution(each.real_time_factor for each in audio),
+        audio_s=distribution(each.samples / rate_hz for each in audio),
+        input_characters=distribution(float(record.request.input_characters) for record in records),
+        input_tokens=distribution(float(each.input_tokens) for each in audio),
+        without_underrun=sum(each.underruns == 0 for each in audio),
+        underruns=sum(each.underruns for each in audio),
+        underrun_ms=sum(each.underrun_ms for each in audio),
         audio_s_per_s=_throughput(records, rate_hz),
-        batch_rows=spread(record.batch_rows for record in records).mean,
+        batch_rows=distribution(record.batch_rows for record in records).mean,
         peak_bytes=max(record.peak_bytes for record in records),
     )
 
 
 def _throughput(records: Sequence[RequestRecord], rate_hz: int) -> float:
-    """Sound made a second in each run, the mean over the runs; requests that came one by one do not overlap."""
+    """Seconds of audio per second, averaged over the runs: each run is a process with its own clock."""
     rates: list[float] = []
-    for run in {record.asked.run for record in records}:
-        of_run = [record for record in records if record.asked.run == run]
-        spans = [(record.at_s, sound) for record in of_run for sound in record.sounds]
-        busy_s = _span_s(spans)
-        if busy_s:
-            rates.append(sum(sound.samples for _, sound in spans) / rate_hz / busy_s)
+    for run in {record.request.run for record in records}:
+        of_run = [record for record in records if record.request.run == run]
+        sent = [(record.at_s, record.audio) for record in of_run if record.audio is not None]
+        duration_s = _duration_s(sent)
+        if duration_s:
+            rates.append(sum(audio.samples for _, audio in sent) / rate_hz / duration_s)
     return sum(rates) / len(rates) if rates else 0.0
 
 
-def _span_s(spans: Sequence[tuple[float, Sound]]) -> float:
-    if not spans:
+def _duration_s(sent: Sequence[tuple[float, AudioMetrics]]) -> float:
+    """Seconds from the first request to the last piece."""
+    if not sent:
         return 0.0
-    ends_s = [at_s + sound.arrived_ms[-1] / 1000 for at_s, sound in spans]
-    return max(ends_s) - min(at_s for at_s, _ in spans)
+    ends_s = [at_s + audio.arrived_ms[-1] / 1000 for at_s, audio in sent]
+    return max(ends_s) - min(at_s for at_s, _ in sent)
 
 
 def labels(cases: Sequence[Case]) -> list[str]:
-    """A short name for each case: what tells it from the others, and how it was asked."""
-    told = [_told(case) for case in cases]
-    apart = [name for name in told[0] if len({each[name] for each in told}) > 1] if told else []
-    names = [name for name in (told[0] if told else {}) if name in apart or name in ("transport", "cold")]
-    return [", ".join(each[name] for name in names if each[name]) for each in told]
+    """A short name for each case: transport, cold or warm, and whatever differs between the cases."""
+    if not cases:
+        return []
+    phrases = [_phrases(case) for case in cases]
+    differing = {name for name in phrases[0] if len({each[name] for each in phrases}) > 1}
+    names = [name for name in phrases[0] if name in differing or name in ("transport", "cold")]
+    return [", ".join(each[name] for name in names if each[name]) for each in phrases]
 
 
-def _told(case: Case) -> dict[str, str]:
-    """Every value of a case as a phrase; "" where it goes without saying."""
-    asked = case.asked
+def _phrases(case: Case) -> dict[str, str]:
+    """Every value of a case as a phrase for labels; "" for values that need no mention."""
+    request = case.request
     facts = {
         f"{owner}.{field.name}": str(getattr(part, field.name))
         for owner, part in (("machine", case.machine), ("model", case.model))
         for field in fields(part)
     }
+    closed = request.loop == "closed"
     named = {
         "model.name": case.model.name,
-        "transport": asked.transport,
-        "cold": "cold" if asked.cold else "warm",
-        "loop": f"{asked.concurrency} at once" if asked.loop == "closed" else f"{asked.rate_hz:g} a second",
-        "pace": f"text at {asked.text_tokens_s:g} tokens/s" if asked.text_tokens_s else "text at once",
-        "packets": "packets " + ",".join(map(str, asked.packet_frames)),
-        "max_frames": f"at most {asked.max_frames} frames" if asked.max_frames else "whole texts",
-        "start_ms": f"plays after {asked.start_ms:g} ms",
-        "slots": f"{asked.slots} slots",
-        "layout": f"{asked.layout} text",
-        "inside": "reference encoded inside" if asked.inside.reference_encoding else "",
+        "transport": request.transport,
+        "cold": "cold" if request.cold else "warm",
+        "load": f"{request.concurrency} concurrent" if closed else f"{request.rate_hz:g} requests/s",
+        "text rate": f"text at {request.text_tokens_s:g} tokens/s" if request.text_tokens_s else "text at once",
+        "packets": "packets " + ",".join(map(str, request.packet_frames)),
+        "max_frames": f"at most {request.max_frames} frames" if request.max_frames else "whole texts",
+        "start_ms": f"playback after {request.start_ms:g} ms",
+        "max_num_seqs": f"max_num_seqs {request.max_num_seqs}",
+        "layout": f"{request.layout} text",
+        "included": "with reference encoding" if request.included.reference_encoding else "",
     }
     return {**facts, **named}

@@ -1,7 +1,6 @@
-"""What is spoken in a measurement, and when: texts, seeds, arrivals, the pace of text. Pure, and the same on every run.
+"""Benchmark workloads: texts, seeds, arrival times and text rate.
 
-Request `number` is the same text with the same seed in every setting and every run, so that runs can be paired. Knows
-no transport and reads no clock.
+Deterministic: request `number` has the same text and seed in every run, so that runs can be paired.
 """
 
 from __future__ import annotations
@@ -14,6 +13,13 @@ from itertools import accumulate
 
 import numpy as np
 
+from legato.engine.frontend import FrontEnd
+from legato.engine.packetizer import PacketPolicy
+from legato.engine.request import default_sampling
+from legato.engine.stream import StreamRequest
+from legato.types import DEFAULT_PACKET_FRAMES, PromptSpec, TextLayout
+from legato.weights.loading import LoadedModel
+
 TEXTS = (
     "Good morning.",
     "The train to the coast leaves from platform four in twelve minutes.",
@@ -22,14 +28,14 @@ TEXTS = (
     "It rained all night.",
     "She opened the old box and found a letter, a key and three small stones.",
 )
-"""Short and long in turn, as in a conversation."""
+"""Short and long texts alternate, as in a conversation."""
 TOKEN_CHARACTERS = 4
-"""A language model's token is taken for four characters: what it writes comes in such pieces."""
+"""Characters per token of the language model that writes the text; text arrives in pieces of this size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One thing to say. `reference`: a recording to clone, or b""; `text_tokens_s` 0: all text at once."""
+    """One text to speak. `reference`: a recording to clone, or b""; `text_tokens_s`: text rate, 0 for all at once."""
 
     text: str
     seed: int
@@ -43,11 +49,11 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """All that is said in a run. `start_ms`: sound that the client collects before it plays."""
+    """The utterances of a run. `start_ms`: audio that the client buffers before playback."""
 
     texts: tuple[str, ...] = TEXTS
     seed: int = 0
-    packet_frames: tuple[int, ...] = (1, 2, 4)
+    packet_frames: tuple[int, ...] = DEFAULT_PACKET_FRAMES
     max_frames: int = 0
     text_tokens_s: float = 0.0
     start_ms: float = 0.0
@@ -56,33 +62,33 @@ class Workload:
     transcript: str = ""
 
     def utterance(self, number: int) -> Utterance:
-        """Number `number`: the texts in turn, each time with a seed of its own."""
+        """The utterance of request `number`: texts in rotation, one seed per number."""
         return Utterance(
-            self.texts[number % len(self.texts)],
-            self.seed + number,
-            self.packet_frames,
-            self.max_frames,
-            self.text_tokens_s,
-            self.instruct,
-            self.reference,
-            self.transcript,
+            text=self.texts[number % len(self.texts)],
+            seed=self.seed + number,
+            packet_frames=self.packet_frames,
+            max_frames=self.max_frames,
+            text_tokens_s=self.text_tokens_s,
+            instruct=self.instruct,
+            reference=self.reference,
+            transcript=self.transcript,
         )
 
 
-def paced(text: str, tokens_s: float) -> list[tuple[float, str]]:
-    """Pieces of `text`, each with the seconds after the first at which a model of that speed has written it."""
+def text_at_rate(text: str, tokens_s: float) -> list[tuple[float, str]]:
+    """Pieces of `text` at a rate of `tokens_s`, each with its time in seconds after the first."""
     pieces = [text[start : start + TOKEN_CHARACTERS] for start in range(0, len(text), TOKEN_CHARACTERS)]
     return [(number / tokens_s, piece) for number, piece in enumerate(pieces)]
 
 
-def arrivals_s(rate_hz: float, count: int, seed: int) -> list[float]:
-    """When `count` independent clients come, `rate_hz` of them a second on average; the first one at 0."""
-    draw = random.Random(seed)
-    return list(accumulate((draw.expovariate(rate_hz) for _ in range(count - 1)), initial=0.0))
+def arrival_times_s(rate_hz: float, count: int, seed: int) -> list[float]:
+    """Poisson arrivals of `count` clients, `rate_hz` per second on average; the first arrives at 0."""
+    generator = random.Random(seed)
+    return list(accumulate((generator.expovariate(rate_hz) for _ in range(count - 1)), initial=0.0))
 
 
-def hum(rate_hz: int = 24_000, *, seconds: float = 3.0) -> bytes:
-    """A wav file of a low tone: a reference for models that need one, where the voice does not matter."""
+def reference_tone(rate_hz: int = 24_000, *, seconds: float = 3.0) -> bytes:
+    """A WAV file of a low tone: a clone reference for benchmarks, where the voice does not matter."""
     times = np.arange(round(seconds * rate_hz)) / rate_hz
     samples = (0.2 * 32767 * np.sin(2 * np.pi * 150 * times)).astype("<i2")
     file = io.BytesIO()
@@ -92,3 +98,21 @@ def hum(rate_hz: int = 24_000, *, seconds: float = 3.0) -> bytes:
         wav.setframerate(rate_hz)
         wav.writeframes(samples.tobytes())
     return file.getvalue()
+
+
+INSTRUCT = "A calm voice."
+
+
+def plain_request(model: LoadedModel, front_end: FrontEnd) -> StreamRequest:
+    """A request with the checkpoint's first voice and default sampling, in streaming layout, with packets of 4 frames.
+
+    A Base checkpoint speaks without a reference here: its speed does not depend on the voice.
+    """
+    config = model.config
+    spec = PromptSpec(
+        language="auto",
+        speaker=next(iter(config.talker.speakers), ""),
+        layout=TextLayout.STREAMING,
+        instruct=front_end.instruct(INSTRUCT) if config.kind == "voice_design" else (),
+    )
+    return StreamRequest(spec, default_sampling(config), 0, PacketPolicy((4,)))

@@ -1,1 +1,1 @@
-"""The command `legato`: one small file a command. The only layer that prints or sets anything for the process."""
+"""The `legato` command: one module per command. The only layer that prints or changes process-wide settings."""

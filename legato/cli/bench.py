@@ -1,6 +1,6 @@
-"""`legato bench`: how fast, on this machine, with these weights. The group alone; each command has a file of its own.
+"""`legato bench`: the group of benchmark commands. Each command is a module of its own.
 
-Nothing under it says whether anything is right: that is `legato verify`, and neither prints the other's figures.
+Benchmarks measure speed and memory only; correctness is checked by `legato verify`.
 """
 
 from __future__ import annotations
@@ -10,35 +10,35 @@ import click
 from legato.cli.main import LazyGroup
 
 SUBCOMMANDS = ("latency", "load", "batch", "steps", "memory", "report", "compare")
-"""In the order of `legato bench --help`; each is the module `legato.cli.bench_NAME` with a command called NAME."""
+"""In the order of `legato bench --help`. Command NAME is the function NAME in the module `legato.cli.bench_NAME`."""
 
 EPILOG = """\b
 Examples:
-  legato bench latency                                     where the time until the first sound goes
-  legato bench load --at-once 1,3,6                        what many clients at once get
-  legato bench batch                                       what a larger batch brings
-  legato bench steps                                       one step beside the limits of this machine
-  legato bench memory                                      what all slots in use take
-  legato bench latency --records a.jsonl --html a.html     keep every request, and a page to look at
+  legato bench latency                                     time to first audio (TTFA), stage by stage
+  legato bench load --at-once 1,3,6                        latency and throughput with concurrent clients
+  legato bench batch                                       throughput against batch size
+  legato bench steps                                       step times against this machine's limits
+  legato bench memory                                      memory with all slots in use
+  legato bench latency --records a.jsonl --html a.html     save all records, and an HTML report
   legato bench compare a.jsonl b.jsonl                     the same requests before and after a change
 
 \b
-Every command prints tables and takes
-  --records FILE   one JSON object for each request, with all that the figures depend on: keep these
-  --json FILE      summaries with full digits
-  --html FILE      one page with tables and plots, which needs nothing beside it
+Every command prints tables and accepts
+  --records FILE   one JSON object per request, with everything that the figures depend on
+  --json FILE      summaries with full precision
+  --html FILE      a self-contained page with tables and plots
 
-Figures are worth what the machine did beside: let it be idle. Nothing here passes or fails; `legato verify` does that.
+Measure on an idle machine. Benchmarks do not pass or fail; `legato verify` checks correctness.
 """
 
 
 class BenchGroup(LazyGroup):
-    """The measurements, each loaded when it is asked for."""
+    """The benchmark commands, imported on demand."""
 
     names: tuple[str, ...] = SUBCOMMANDS
     stem = "legato.cli.bench_"
 
 
-@click.group(cls=BenchGroup, short_help="Measure speed.", epilog=EPILOG)
+@click.group(cls=BenchGroup, short_help="Measure speed and memory.", epilog=EPILOG)
 def bench() -> None:
     """Measure speed and memory."""

@@ -1,6 +1,6 @@
-"""`legato bench compare`: the same requests in two files of records, as quotients and how these spread.
+"""`legato bench compare`: ratios of the same requests in two record files, and the spread of the ratios.
 
-Owns nothing after it printed; measures nothing and judges nothing.
+Holds no state and measures nothing.
 """
 
 from __future__ import annotations
@@ -20,33 +20,34 @@ Examples:
   legato bench compare before.jsonl after.jsonl
   legato bench compare fp32.jsonl bf16.jsonl --html compare.html
 
-A and B are what --records wrote. Requests are paired by text, seed, way, company and packets, so a quotient is of one
-request with itself; its spread says how far the machine can be believed. What differs between A and B (machine, dtype,
-version, slots) is printed first. Take A and B in turn, several times (--processes), before you believe a small one.
+A and B are record files (--records). Requests are paired by text, seed, transport, concurrency and packet sizes, so
+each ratio compares a request with itself; the spread of the ratios shows the noise of the machine. Differences between
+A and B (machine, dtype, version, slots) are printed first. To confirm a small difference, alternate runs of A and B
+with --processes.
 """
 
 
-@click.command(epilog=EPILOG, short_help="Two runs side by side, request by request.")
+@click.command(epilog=EPILOG, short_help="Compare two runs, request by request.")
 @click.argument("a", type=_FILE)
 @click.argument("b", type=_FILE)
 @output_options(records=False)
 def compare(a: Path, b: Path, outputs: Outputs) -> None:
-    """Compare the records in A with those in B: how many times as long B takes."""
+    """Compare the records in A and B: the ratio B/A of each figure."""
     from legato.bench.compare import compare as compared
     from legato.bench.compare import comparison_json, comparison_tables
     from legato.bench.jsonl import read_lines
-    from legato.bench.page import to_page
-    from legato.bench.report import KINDS
+    from legato.bench.records import RECORD_TYPES
+    from legato.bench.rendering import html_page
 
-    found = compared(list(read_lines(a, KINDS)), list(read_lines(b, KINDS)))
+    found = compared(list(read_lines(a, RECORD_TYPES)), list(read_lines(b, RECORD_TYPES)))
     if not found.ratios:
-        raise InputError(f"{a.name} and {b.name} hold nothing that was asked alike: measure both with the same options")
+        raise InputError(f"{a.name} and {b.name} have no request in common: measure both with the same options")
     grids = list(comparison_tables(found))
     print_grids(grids)
     if found.unpaired:
-        click.echo(f"\n{found.unpaired} figures have no partner in the other file")
+        click.echo(f"\n{found.unpaired} figures have no counterpart in the other file")
     title = f"legato bench compare: {a.name} and {b.name}"
     outputs.write_summary(
         lambda: json.dumps(comparison_json(found), ensure_ascii=False, indent=1) + "\n",
-        lambda: to_page(title, [("A", a.name), ("B", b.name)], grids),
+        lambda: html_page(title, [("A", a.name), ("B", b.name)], grids),
     )

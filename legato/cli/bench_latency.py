@@ -1,6 +1,6 @@
-"""`legato bench latency`: where the time between a request and its first sound goes, stage by stage.
+"""`legato bench latency`: time from a request to its first audio (TTFA), stage by stage.
 
-Owns the processes of repeated runs, each of which loads the model anew and so has a cold request of its own.
+With --processes it owns child processes: each loads the model again, and so measures a cold request.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 import click
 
 from legato.cli.bench_output import Outputs, output_options
-from legato.cli.bench_subject import TRANSPORTS, BenchOptions, bench_options, subject, ways
+from legato.cli.bench_target import TRANSPORTS, BenchOptions, bench_options, load_target, open_transports
+from legato.cli.model_options import ModelOptions
 from legato.cli.terminal import note
-from legato.errors import GenerationError, InputError
+from legato.errors import GenerationError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -27,43 +28,58 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Examples:
-  legato bench latency                                        the voice in this package, all three ways
+  legato bench latency                                        the voice in this package, all three transports
   legato bench latency --processes 5 --html latency.html      five cold starts, five times as many warm requests
-  legato bench latency 0.6B-CustomVoice --packet-frames 4 --max-frames 16 --transport in-process
-  legato bench latency --transport websocket --text-rate 50   text as a language model writes it
-  legato bench latency --records before.jsonl                 then change something, and `legato bench compare`
+  legato bench latency --model 0.6B-CustomVoice --packet-frames 4 --max-frames 16 --transport in-process
+  legato bench latency --transport websocket --text-rate 50   text streamed as by a language model
+  legato bench latency --records before.jsonl                 save the records for `legato bench compare`
 
 \b
-How to read it
-  The stages follow one another without a gap and add up to the first sound; what they leave is "unaccounted".
-  request               the client's call until the engine has it: connection, parsing, a clone's recording
-  input wait, queue     enough text read; a slot free
-  prefill .. codec      the model's own: prompt, first code, first frame, the rest of the first packet, its samples
+Reading the tables
+  The stages are contiguous and sum to the time to first audio; any remainder is "unaccounted".
+  request               client call until the engine has the request: connection, parsing, reference recording
+  input wait, queue     wait for enough text; wait for a free slot
+  prefill .. codec      the model: prompt, first code, first frame, rest of the first packet, its samples
   encode and transport  samples in the engine until bytes at the client
-  playout               bytes until the listener starts (--start-ms)
-  "First audible sample" comes later than the first sound where speech begins with silence.
-  Cold is the first request of a process, after loading: what happens only once is in it.
+  playout               bytes until playback starts (--start-ms)
+  "First audible sample" is later than the first audio if speech begins with silence.
+  Cold: the first request of a process after loading, including one-time costs.
 
-Client, server and engine run in this one process and read one clock.
+Client, server and engine run in one process and use the same clock.
 """
 
 
-@click.command(epilog=EPILOG, short_help="From the request to the first sound, stage by stage.")
+@click.command(epilog=EPILOG, short_help="Time to first audio, stage by stage.")
 @bench_options
 @click.option(
     "--transport",
     "transports",
     type=click.Choice(TRANSPORTS),
     multiple=True,
-    help="A way to ask; repeatable.  [default: all three]",
+    help="Transport of the requests; repeatable.  [default: all three]",
 )
-@click.option("--requests", type=click.IntRange(min=1), default=12, show_default=True, help="That count, each way.")
-@click.option("--warm-up", type=click.IntRange(min=0), default=2, show_default=True, help="That do not, each way.")
-@click.option("--processes", type=click.IntRange(min=1), default=1, show_default=True, help="Whole runs, anew each.")
+@click.option(
+    "--requests", type=click.IntRange(min=1), default=12, show_default=True, help="Measured requests per transport."
+)
+@click.option(
+    "--warm-up",
+    type=click.IntRange(min=0),
+    default=2,
+    show_default=True,
+    help="Warm-up requests per transport (not measured).",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Repeat the benchmark in this many new processes.",
+)
 @output_options()
 @click.pass_context
 def latency(
     context: click.Context,
+    model_options: ModelOptions,
     options: BenchOptions,
     outputs: Outputs,
     transports: tuple[str, ...],
@@ -71,64 +87,75 @@ def latency(
     warm_up: int,
     processes: int,
 ) -> None:
-    """Ask one request after the other of MODEL and say where the time until the first sound went."""
-    from legato.bench.asides import measure_asides
-    from legato.bench.latency import Repetitions, measure_latency
+    """Send one request after another to MODEL and measure the stages of the time to first audio."""
+    from legato.bench.measure import Repetitions, measure_latency
+    from legato.bench.side_costs import measure_side_costs
 
     names = transports or TRANSPORTS
-    if options.text_rate and "http" in names:
-        raise InputError(
-            "HTTP takes the whole text: with --text-rate give --transport in-process or websocket", field="text-rate"
-        )
+    options.check_transports(names)
     records: list[DataclassInstance] = []
     if processes > 1:
-        records += repeated(context, processes)
+        records += run_processes(context, processes)
     else:
-        with subject(options, slots=1, settled=True) as measured, ways(measured, names) as asked:
-            workload = options.workload(measured.facts.kind)
-            for record in measure_latency(measured, asked, workload, Repetitions(requests, warm_up)):
-                note(told(record))
+        with (
+            load_target(model_options, options, max_num_seqs=1, synchronized=True) as target,
+            open_transports(target, names) as opened,
+        ):
+            workload = options.workload(target.model_info.kind)
+            for record in measure_latency(target, opened, workload, Repetitions(requests, warm_up)):
+                note(request_line(record))
                 records.append(record)
-            records += measure_asides(measured, workload, requests, time.monotonic)
-    outputs.deliver(records, f"legato bench latency: {options.model}")
+            records += measure_side_costs(target, workload, requests, time.monotonic)
+    outputs.deliver(records, f"legato bench latency: {model_options.model}")
 
 
-def told(record: RequestRecord) -> str:
-    """One request as it comes."""
-    asked = record.asked
-    head = f"{asked.transport}, {'cold' if asked.cold else 'warm'}, request {asked.number}: {record.outcome}"
-    sounds = [f", first sound {sound.first_sound_ms:.0f} ms, {sound.frames} frames" for sound in record.sounds]
-    return head + "".join(sounds or [f" {record.error_code}"])
+def request_line(record: RequestRecord) -> str:
+    """One line about a finished request."""
+    request = record.request
+    head = f"{request.transport}, {'cold' if request.cold else 'warm'}, request {request.number}: {record.outcome}"
+    if record.audio is None:
+        return f"{head} {record.error_code}"
+    return f"{head}, playback start {record.audio.first_sound_ms:.0f} ms, {record.audio.frames} frames"
 
 
-def repeated(context: click.Context, processes: int) -> Iterator[DataclassInstance]:
-    """The same command in processes of its own, one after the other; yields the records of all."""
+def run_processes(context: click.Context, processes: int) -> Iterator[DataclassInstance]:
+    """Run the same command in new processes, one after another; yields the records of all."""
     from legato.bench.jsonl import read_lines
-    from legato.bench.report import KINDS
+    from legato.bench.records import RECORD_TYPES
 
     for run in range(processes):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "records.jsonl"
             changed = {"processes": 1, "run": run, "records": file, "json_file": None, "html": None}
-            command = [sys.executable, "-m", "legato", "bench", "latency", *words(context, changed)]
+            arguments = rebuild_arguments(context, changed)
             note(f"process {run + 1} of {processes}")
-            done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+            done = subprocess.run(
+                [sys.executable, "-m", "legato", "bench", "latency", *arguments], stdout=subprocess.DEVNULL, check=False
+            )
             if done.returncode:
-                raise GenerationError(f"process {run + 1} ended with exit code {done.returncode}; its lines are above")
-            yield from read_lines(file, KINDS)
+                raise GenerationError(
+                    f"process {run + 1} failed with exit code {done.returncode}; its messages are above"
+                )
+            yield from read_lines(file, RECORD_TYPES)
 
 
-def words(context: click.Context, changed: dict[str, object]) -> list[str]:
-    """The command line of `context` again, with some values changed; None leaves an option out."""
-    line: list[str] = []
+def rebuild_arguments(context: click.Context, changed: dict[str, object]) -> list[str]:
+    """The arguments that `context` was parsed from, with the values in `changed` replaced; None omits an option."""
+    arguments: list[str] = []
     for parameter in context.command.params:
-        value = changed.get(parameter.name or "", context.params.get(parameter.name or ""))
+        name = parameter.name or ""
+        value = changed.get(name, context.params.get(name))
+        if value is None:
+            continue
         if isinstance(parameter, click.Argument):
-            line.append(str(value))
+            arguments.append(str(value))
         elif isinstance(parameter, click.Option) and parameter.is_flag:
-            line += parameter.opts[:1] if value == parameter.flag_value else []
+            if value == parameter.flag_value:
+                arguments.append(parameter.opts[0])
         elif parameter.multiple and isinstance(value, tuple):
-            line += [word for each in value for word in (parameter.opts[0], str(each))]
-        elif value is not None:
-            line += [parameter.opts[0], ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
-    return line
+            for item in value:
+                arguments += [parameter.opts[0], str(item)]
+        else:
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            arguments += [parameter.opts[0], text]
+    return arguments

@@ -1,77 +1,97 @@
-"""`legato bench load`: what many clients at once get, as a closed loop or as arrivals at a rate.
+"""`legato bench load`: latency and throughput with concurrent clients, in a closed loop or at an arrival rate.
 
-Owns the loaded model for the time of the run.
+Owns the loaded model and its engine while the benchmark runs.
 """
 
 from __future__ import annotations
 
 import click
 
-from legato.cli.bench_latency import told
+from legato.cli.bench_latency import request_line
 from legato.cli.bench_output import Outputs, numbers, output_options
-from legato.cli.bench_subject import TRANSPORTS, BenchOptions, bench_options, subject, ways
+from legato.cli.bench_target import TRANSPORTS, BenchOptions, bench_options, load_target, open_transports
+from legato.cli.model_options import ModelOptions, max_num_seqs_option
 from legato.cli.terminal import note
-from legato.errors import InputError
 
 EPILOG = """\b
 Examples:
   legato bench load                                    the voice in this package, 1, 3 and 6 clients at once
   legato bench load --at-once 1,2,4,8 --requests 32 --html load.html
-  legato bench load --rates 0.5,1,2 --queue 2          arrivals a second; those that find no room are counted
+  legato bench load --rates 0.5,1,2 --max-queue 2      arrivals a second; refused requests are counted
   legato bench load --transport websocket --text-rate 50
-  legato bench load 0.6B-CustomVoice --packet-frames 4 --at-once 1,3,6 --max-frames 16
+  legato bench load --model 0.6B-CustomVoice --packet-frames 4 --at-once 1,3,6 --max-frames 16
 
 \b
 How to read it
-  first packet        the engine's receipt of a request until its first samples exist, queueing included
-  gap                 between one piece of sound and the next, at the client
-  kept in real time   streams whose listener never ran dry; "dry ms" is how long the others waited in all
-  real-time factor    seconds of work for each second of a stream's sound: below 1 keeps pace
-  sound s/s           sound made in a second by all streams together
-  rows                streams in one call of the talker, on average
+  first packet        from the engine's receipt of a request to its first samples, including the queue
+  gap                 time between two chunks of audio at the client
+  kept in real time   streams without an underrun; "dry ms" is the total duration of the underruns of the others
+  real-time factor    seconds of work per second of a stream's audio (RTF): below 1 is faster than real time
+  sound s/s           seconds of audio per second, all streams together
+  rows                mean batch size of a talker step
 
-In a closed loop each client asks again as soon as it was answered. With --rates clients come whether or not others are
-still busy, so that a server which falls behind shows it. Texts, seeds and arrivals are the same on every run.
+In a closed loop each client sends its next request when the previous one has finished. With --rates (open loop)
+requests arrive independently of the server's progress. Texts, seeds and arrival times are the same in every run.
 """
 
 
-@click.command(epilog=EPILOG, short_help="What many clients at once get.")
+@click.command(epilog=EPILOG, short_help="Latency and throughput with concurrent clients.")
 @bench_options
 @click.option(
-    "--at-once", callback=numbers("--at-once"), default="1,3,6", show_default=True, help="Clients of a closed loop."
+    "--at-once",
+    callback=numbers("--at-once"),
+    default="1,3,6",
+    show_default=True,
+    help="Numbers of concurrent clients to measure (closed loop).",
 )
-@click.option("--rates", callback=numbers("--rates"), default="", help="Arrivals a second, instead of --at-once.")
-@click.option("--transport", type=click.Choice(TRANSPORTS), default="http", show_default=True, help="The way to ask.")
-@click.option("--requests", type=click.IntRange(min=1), default=18, show_default=True, help="At each level.")
-@click.option("--slots", type=click.IntRange(min=1), help="Streams that speak at once.  [default: the most --at-once]")
+@click.option(
+    "--rates",
+    callback=numbers("--rates"),
+    default="",
+    help="Request rates per second to measure (open loop), instead of --at-once.  [default: none]",
+)
+@click.option(
+    "--transport", type=click.Choice(TRANSPORTS), default="http", show_default=True, help="Transport of the requests."
+)
+@click.option(
+    "--requests",
+    type=click.IntRange(min=1),
+    default=18,
+    show_default=True,
+    help="Requests per number of clients or per rate.",
+)
+@max_num_seqs_option(
+    None, help_text="Maximum number of streams generated at the same time.  [default: the largest --at-once]"
+)
 @output_options()
 def load(
+    model_options: ModelOptions,
     options: BenchOptions,
     outputs: Outputs,
     at_once: tuple[float, ...],
     rates: tuple[float, ...],
     transport: str,
     requests: int,
-    slots: int | None,
+    max_num_seqs: int | None,
 ) -> None:
-    """Let many clients ask MODEL at once and say what each got."""
-    from legato.bench.load import Clock, measure_load
-    from legato.bench.observe import Setting
+    """Send requests to MODEL from concurrent clients and measure latency and throughput."""
+    from legato.bench.measure import Clock, LoadPattern, measure_load
 
-    if options.text_rate and transport == "http":
-        raise InputError(
-            "HTTP takes the whole text: with --text-rate give --transport in-process or websocket", field="text-rate"
-        )
-    if any(each != int(each) for each in at_once):
-        raise click.BadParameter("clients come in whole numbers", param_hint="--at-once")
-    closed = [Setting("closed", concurrency=int(each)) for each in at_once]
-    settings = [Setting("open", rate_hz=rate) for rate in rates] or closed
+    options.check_transports((transport,))
+    if any(clients != int(clients) for clients in at_once):
+        raise click.BadParameter("give whole numbers of clients", param_hint="--at-once")
+    patterns = [LoadPattern("closed", concurrency=int(clients)) for clients in at_once]
+    if rates:
+        patterns = [LoadPattern("open", rate_hz=rate) for rate in rates]
+    width = max_num_seqs or int(max(at_once, default=1))
     records = []
-    width = slots or int(max(at_once, default=1))
-    with subject(options, slots=width, settled=False) as measured, ways(measured, (transport,)) as asked:
-        workload = options.workload(measured.facts.kind)
-        for way in asked:
-            for record in measure_load(measured, way, workload, settings, requests=requests, clock=Clock()):
-                note(told(record))
+    with (
+        load_target(model_options, options, max_num_seqs=width, synchronized=False) as target,
+        open_transports(target, (transport,)) as transports,
+    ):
+        workload = options.workload(target.model_info.kind)
+        for each in transports:
+            for record in measure_load(target, each, workload, patterns, requests=requests, clock=Clock()):
+                note(request_line(record))
                 records.append(record)
-    outputs.deliver(records, f"legato bench load: {options.model}")
+    outputs.deliver(records, f"legato bench load: {model_options.model}")

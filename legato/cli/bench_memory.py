@@ -1,6 +1,6 @@
-"""`legato bench memory`: what a serving process keeps in memory with all of its slots in use.
+"""`legato bench memory`: memory of a serving process with all of its slots in use.
 
-Owns nothing after it printed; the measuring is `legato.bench.memory`.
+Holds no state; `legato.bench.memory` measures.
 """
 
 from __future__ import annotations
@@ -10,60 +10,60 @@ from importlib import import_module
 import click
 
 from legato.cli.bench_output import Outputs, output_options
-from legato.cli.model_options import check_device, compute_options, graphs_option, quant_option, set_threads
+from legato.cli.loading import load_weights, prepare_device
+from legato.cli.model_options import (
+    ModelOptions,
+    cuda_graphs_option,
+    max_num_seqs_option,
+    max_seq_len_option,
+    model_options,
+)
 from legato.cli.serve import require_server
 from legato.cli.terminal import note
-from legato.cli.verify import load_weights
 
 EPILOG = """\b
 Examples:
   legato bench memory                                     the voice in this package, 8 streams
-  legato bench memory ./checkpoint --streams 8 --positions 2048 --quant int8
+  legato bench memory --model ./checkpoint --max-num-seqs 8 --max-seq-len 2048 --quant int8
 
-Private memory is what the system cannot drop; pages of mapped weights can be dropped and read again. The program is the
-first line: interpreter, libraries and the server. Needs Linux, or CUDA, where the device's memory is told.
+Private memory cannot be dropped by the system; pages of mapped weights can be dropped and read again. The first line is
+the program: interpreter, libraries and server. Requires Linux, or CUDA, where device memory is reported.
 """
 
 
-@click.command(epilog=EPILOG, short_help="What all slots in use take.")
-@click.argument("model", default="embedded", metavar="[MODEL]")
-@click.option("--streams", type=click.IntRange(min=1), default=8, show_default=True, help="That speak at once.")
-@click.option("--positions", type=click.IntRange(min=16), default=2048, show_default=True, help="Of a slot.")
-@click.option("--frames", type=click.IntRange(min=1), default=8, show_default=True, help="Each stream speaks so many.")
-@quant_option
-@compute_options
-@graphs_option
+@click.command(epilog=EPILOG, short_help="Memory with all slots in use.")
+@model_options(positional=True)
+@max_num_seqs_option(8, help_text="Number of concurrent streams.", old="--streams")
+@max_seq_len_option(2048)
+@click.option(
+    "--frames", type=click.IntRange(min=1), default=8, show_default=True, help="Frames to generate per stream."
+)
+@cuda_graphs_option
 @output_options()
 def memory(
-    model: str,
-    streams: int,
-    positions: int,
+    model_options: ModelOptions,
+    max_num_seqs: int,
+    max_seq_len: int,
     frames: int,
     outputs: Outputs,
-    dtype: str,
-    codec_dtype: str,
-    quant: str,
-    device: str,
-    threads: int | None,
-    graphs: bool,
+    cuda_graphs: bool,
 ) -> None:
-    """What a serving process keeps in memory: program, weights, all positions of all slots, streams in all of them."""
+    """Measure the memory of a serving process: program, weights, KV slots, and streams in all slots."""
     from legato.bench.memory import measure_memory
 
     require_server("this benchmark")
-    check_device(device)
-    set_threads(threads)
-    import_module("legato.server.app")
+    prepare_device(model_options)
+    import_module("legato.server.app")  # part of the program's memory, which is measured before the model is loaded
     records = []
     for record in measure_memory(
-        lambda: load_weights(model, device, dtype, codec_dtype, quant),
-        model,
-        device,
-        streams=streams,
-        positions=positions,
+        lambda: load_weights(model_options),
+        model_options.model,
+        model_options.device,
+        streams=max_num_seqs,
+        max_seq_len=max_seq_len,
         frames=frames,
-        graphs=graphs,
+        cuda_graphs=cuda_graphs,
     ):
         records.append(record)
         note(f"{record.stage}: {record.private_bytes / 2**20:.0f} MiB private")
-    outputs.deliver(records, f"legato bench memory: {model}")
+    outputs.deliver(records, f"legato bench memory: {model_options.model}")

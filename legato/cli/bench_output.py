@@ -1,35 +1,35 @@
-"""What every `legato bench` command does with its records: tables on standard output, and files where asked for.
+"""Output of the `legato bench` commands: tables on standard output, and optional record, JSON and HTML files.
 
-Owns nothing after they are written. Files are refused before anything is measured if they cannot be written.
+Holds no state. Output folders are checked before anything is measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from legato.cli.options import Decorator, option_group
 from legato.cli.terminal import note, print_rich
 from legato.errors import InputError
 
 if TYPE_CHECKING:
-    from legato.bench.grid import Grid
-    from legato.bench.report import Records
+    from legato.bench.records import Records
+    from legato.bench.rendering import ReportTable
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """Files to write; None for those that nobody wants."""
+    """Files to write; None for those that were not requested."""
 
-    records: Path | None
-    json_file: Path | None
-    html: Path | None
+    records: Path | None = None
+    json_file: Path | None = None
+    html: Path | None = None
 
     def __post_init__(self) -> None:
         for name, path in (("--records", self.records), ("--json", self.json_file), ("--html", self.html)):
@@ -40,16 +40,17 @@ class Outputs:
         """Print the tables and write the files."""
         from legato.bench.jsonl import to_json as line
         from legato.bench.jsonl import write_lines
-        from legato.bench.report import KINDS, tables, to_html, to_json
+        from legato.bench.records import RECORD_TYPES
+        from legato.bench.report import tables, to_html, to_json
 
         print_grids(tables(records))
-        kinds = {record: kind for kind, record in KINDS.items()}
+        kinds = {record: kind for kind, record in RECORD_TYPES.items()}
         if self.records is not None:
             write_lines(self.records, (line(kinds[type(record)], record) for record in records))
         self.write_summary(lambda: to_json(records), lambda: to_html(records, title))
 
     def write_summary(self, to_json: Callable[[], str], to_html: Callable[[], str]) -> None:
-        """The files other than the records, each made only if it is wanted."""
+        """Write the JSON and HTML files that were requested, and list all files."""
         for path, text in ((self.json_file, to_json), (self.html, to_html)):
             if path is not None:
                 path.write_text(text(), encoding="utf-8")
@@ -58,32 +59,19 @@ class Outputs:
                 note(f"wrote {path}")
 
 
-def output_options(*, records: bool = True) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """`--records --json --html`, handed over as one `outputs`."""
-    options = [
-        click.option("--html", type=_FILE, help="Also write one page with tables and plots."),
-        click.option("--json", "json_file", type=_FILE, help="Also write the summaries, with full digits."),
-    ]
-    if records:
-        options.append(click.option("--records", type=_FILE, help="Also write every record, one JSON object a line."))
-
-    def decorate(function: Callable[..., object]) -> Callable[..., object]:
-        @wraps(function)
-        def wrapped(*arguments: object, **given: object) -> object:
-            paths = [given.pop(name, None) for name in ("records", "json_file", "html")]
-            return function(*arguments, outputs=Outputs(*paths), **given)  # type: ignore[arg-type]
-
-        decorated: Callable[..., object] = wrapped
-        for option in options:
-            decorated = option(decorated)
-        return decorated
-
-    return decorate
+_HTML = click.option("--html", type=_FILE, help="Write an HTML page with tables and plots.  [default: none]")
+_JSON = click.option("--json", "json_file", type=_FILE, help="Write the summaries as JSON.  [default: none]")
+_RECORDS = click.option("--records", type=_FILE, help="Write all records, one JSON object per line.  [default: none]")
 
 
-def print_grids(grids: list[Grid]) -> None:
-    """Each table with a line above it."""
-    from legato.bench.grid import to_rich
+def output_options(*, records: bool = True) -> Decorator:
+    """`--records --json --html`, passed as `outputs`; without `records` only the other two."""
+    return option_group("outputs", Outputs, [_RECORDS, _JSON, _HTML] if records else [_JSON, _HTML])
+
+
+def print_grids(grids: list[ReportTable]) -> None:
+    """Print the tables, separated by blank lines."""
+    from legato.bench.rendering import to_rich
 
     for grid in grids:
         click.echo()
@@ -91,7 +79,7 @@ def print_grids(grids: list[Grid]) -> None:
 
 
 def numbers(option: str) -> Callable[[click.Context, click.Parameter, str], tuple[float, ...]]:
-    """A callback that reads `1,3,6`."""
+    """An option callback that parses numbers such as `1,3,6`."""
 
     def read(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[float, ...]:
         try:
@@ -99,7 +87,7 @@ def numbers(option: str) -> Callable[[click.Context, click.Parameter, str], tupl
         except ValueError:
             given = (-1.0,)
         if any(not 0 < number < float("inf") for number in given):
-            raise click.BadParameter(f"give numbers above 0 like 1,3,6, not {value!r}", param_hint=option)
+            raise click.BadParameter(f"give positive numbers such as 1,3,6, not {value!r}", param_hint=option)
         return given
 
     return read

@@ -1,11 +1,12 @@
-"""The command group, loaded lazily, and the one place where errors become lines and exit codes.
+"""The command group. Imports commands on demand and converts exceptions to one-line messages and exit codes.
 
-Owns the process's settings that a command line may make: logging. Threads are set in `load.py`. Nothing here imports
-torch or numpy, so that `legato --help` answers at once.
+Configures logging for the process; `model_options.py` configures torch. Imports neither torch nor numpy, so
+`legato --help` is fast.
 """
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
 import sys
@@ -15,74 +16,95 @@ from importlib import import_module
 import click
 
 from legato import __version__
+from legato.cli import best_effort
 from legato.cli.terminal import note
 from legato.errors import LegatoError
 
 COMMANDS = ("say", "serve", "voices", "models", "doctor", "verify", "bench", "quantize", "synth")
-"""In the order of `legato --help`; each is the module `legato.cli.NAME` with a command called NAME."""
+"""In the order of `legato --help`. Command NAME is the function NAME in the module `legato.cli.NAME`."""
 
-EXIT_OK, EXIT_FAILED, EXIT_REFUSED, EXIT_INTERRUPTED, EXIT_PIPE = 0, 1, 2, 130, 141
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_REFUSED = 2
+EXIT_INTERRUPTED = 130
+EXIT_PIPE = 141
+
+GLOBAL_FLAGS = {"--debug": "--debug", "--verbose": "--verbose", "-v": "--verbose"}
+"""Flags of `legato` that are also accepted after the command name."""
 
 EPILOG = """\b
 Examples:
   legato say "Hello from Legato." -o hello.wav
   echo "As it arrives." | legato say --voice michael --play
   legato say -f story.txt -o - | aplay -r 24000 -f S16_LE -c 1
+  legato serve --max-num-seqs 4
   legato COMMAND --help
 
-Exit codes: 0 done, 1 a check or the work itself failed, 2 the request was refused (one line says why), 130 interrupted.
+Exit codes: 0 success, 1 a check or the work failed, 2 the request was refused, 130 interrupted, 141 output pipe closed.
 """
 
 
 class LazyGroup(click.Group):
-    """Imports a command's file when the command, or the list of all, is asked for: `stem` and its name."""
+    """Command group that imports the module of a command (`stem` + name) only when it is needed."""
 
     names: tuple[str, ...] = COMMANDS
     stem = "legato.cli."
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
-        """All names, in the order in which they are taught."""
+        """All command names, in the order of --help."""
         return list(self.names)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  click's signature
-        """The command, or None for a name that is none."""
+        """The command, or None if the name is unknown."""
         if cmd_name not in self.names:
             return None
         command: click.Command = getattr(import_module(f"{self.stem}{cmd_name}"), cmd_name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Resolve the command name. The error for an unknown name suggests the closest one."""
+        if args and args[0] not in self.names and not ctx.resilient_parsing:
+            similar = difflib.get_close_matches(args[0], self.names, n=1)
+            hint = f" Did you mean {similar[0]!r}?" if similar else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command. click turns a broken pipe into an exit of its own, so it is renamed on its way."""
+        """Run the command. click handles a broken pipe itself, so it is converted to `OutputPipeClosedError` here."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            raise ReaderLeftError from error
+            raise OutputPipeClosedError from error
 
 
-class ReaderLeftError(Exception):
-    """Whoever read our standard output has closed it."""
+class OutputPipeClosedError(Exception):
+    """The process that reads our standard output closed the pipe."""
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="legato")
-@click.option("--verbose", "-v", is_flag=True, help="Also log what the library does, to standard error.")
+@click.option(
+    "--verbose", "-v", is_flag=True, help="Show details and the library's log (also accepted after the command)."
+)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error (also accepted after the command).")
 def legato(verbose: bool, debug: bool) -> None:
-    """Speak text with Qwen3-TTS-class models, streamed exactly.
+    """Text-to-speech with Qwen3-TTS-class models: exact streaming inference and serving.
 
-    Sound goes to files or to standard output, everything else that `say` tells goes to standard error.
+    Audio goes to files, to standard output or to the sound device; messages go to standard error.
     """
     level = logging.DEBUG if debug else logging.INFO if verbose else logging.WARNING
     logging.basicConfig(level=level, stream=sys.stderr, format="%(name)s: %(message)s", force=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; errors are one line on standard error, never a traceback."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in _before_dashes(given)
-    given = ["--debug"] * debug + _without(given, "--debug")
+    """Run the command line and return its exit code. Errors are one line on standard error, without a traceback."""
+    best_effort.install()
+    flags, rest = split_global_flags(list(sys.argv[1:] if arguments is None else arguments))
+    debug = "--debug" in flags
     try:
-        result = legato.main(given, prog_name="legato", standalone_mode=False)
+        result = legato.main([*flags, *rest], prog_name="legato", standalone_mode=False)
     except click.exceptions.Exit as stop:
         return int(stop.exit_code)
     except click.ClickException as error:
@@ -91,40 +113,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         note("interrupted")
         return EXIT_INTERRUPTED
-    except ReaderLeftError:
-        _forget_stdout()
+    except OutputPipeClosedError:
+        _discard_stdout()
         return EXIT_PIPE
     except LegatoError as error:
-        return _report(error, f"error in {error.field}: {error}" if error.field else f"error: {error}", debug)
+        _report(error, f"error in {error.field}: {error}" if error.field else f"error: {error}", debug)
+        return EXIT_REFUSED
     except OSError as error:
         _report(error, f"error: {error}", debug)
         return EXIT_FAILED
-    except Exception as error:  # boundary: whatever is left becomes a line; --debug shows where it came from
-        _report(
-            error, f"unexpected {type(error).__name__}: {error} (add --debug to see where, and please report it)", debug
-        )
+    except Exception as error:  # boundary: any other error becomes one line; --debug shows the traceback
+        line = f"unexpected {type(error).__name__}: {error} (add --debug for the traceback, and please report it)"
+        _report(error, line, debug)
         return EXIT_FAILED
     return result if isinstance(result, int) else EXIT_OK
 
 
-def _report(error: BaseException, line: str, debug: bool) -> int:
+def split_global_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Split off the `GLOBAL_FLAGS` that stand before a `--`; returns the flags without duplicates, and the rest."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    options = arguments[:end]
+    flags = dict.fromkeys(GLOBAL_FLAGS[argument] for argument in options if argument in GLOBAL_FLAGS)
+    rest = [argument for argument in options if argument not in GLOBAL_FLAGS]
+    return list(flags), rest + arguments[end:]
+
+
+def _report(error: BaseException, line: str, debug: bool) -> None:
     if debug:
         logging.getLogger("legato").error("traceback", exc_info=error)
     note(line)
-    return EXIT_REFUSED
 
 
-def _before_dashes(arguments: list[str]) -> list[str]:
-    return arguments[: arguments.index("--")] if "--" in arguments else arguments
-
-
-def _without(arguments: list[str], flag: str) -> list[str]:
-    options = [argument for argument in _before_dashes(arguments) if argument != flag]
-    return options + arguments[len(_before_dashes(arguments)) :]
-
-
-def _forget_stdout() -> None:
-    """The reader of our output left: keep the interpreter from complaining when it flushes at exit."""
+def _discard_stdout() -> None:
+    """Redirect standard output to the null device, so that the flush at interpreter exit does not fail again."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):

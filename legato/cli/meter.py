@@ -1,62 +1,73 @@
-"""What is told of speech while it is made: packets, seconds of audio, real-time factor, first packet.
+"""Progress and summary of one stream: seconds of audio, real-time factor (RTF), time to first audio (TTFA).
 
-Owns the counts of one stream. Pure: the clock's reading is an argument. Knows no terminal.
+A `SpeechMeter` counts the packets of one stream. It reads no clock: times are arguments.
 """
 
 from __future__ import annotations
 
-from legato.flow import FinishReason, Packet
+from legato.types import FinishReason, Packet
 
-ENDINGS = {
-    FinishReason.EOS: "the model said that it was done",
-    FinishReason.TRACK_END: "the text was spoken to its end",
-    FinishReason.MAX_FRAMES: "the limit of --max-frames was reached",
-    FinishReason.BUDGET: "the model did not stop by itself within the budget of this text",
-    FinishReason.SILENCE: "the model fell silent and did not stop by itself",
+FINISH_REASONS = {
+    FinishReason.EOS: "the model emitted end of speech",
+    FinishReason.TRACK_END: "the end of the text was reached",
+    FinishReason.MAX_FRAMES: "--max-frames was reached",
+    FinishReason.BUDGET: "the model did not stop within the frame budget of this text",
+    FinishReason.SILENCE: "the model generated only silence and did not stop",
     FinishReason.REPEAT: "the model repeated itself and did not stop",
     FinishReason.CANCELLED: "cancelled",
     FinishReason.FAILED: "failed",
 }
-UNEASY = (FinishReason.BUDGET, FinishReason.SILENCE, FinishReason.REPEAT)
-"""Ends that a listener should know of: the sound is all there is, but its end is not the model's own."""
+RUNAWAY = (FinishReason.BUDGET, FinishReason.SILENCE, FinishReason.REPEAT)
+"""Reasons that mean that the model did not stop by itself: the end of the audio may be silence or repetition."""
 
 
 class SpeechMeter:
-    """Counts the packets of one stream, asked for at `asked_s` on the caller's clock."""
+    """Counts the packets of one stream that was requested at `requested_s` on the caller's clock."""
 
-    def __init__(self, asked_s: float) -> None:
-        self._asked_s = asked_s
-        self._now_s = asked_s
-        self._first_packet_s = 0.0
-        self.packets = 0
+    def __init__(self, requested_s: float) -> None:
+        self._requested_s = requested_s
+        self._now_s = requested_s
+        self._first_audio_s: float | None = None
         self.frames = 0
         self.seconds = 0.0
 
-    def take(self, packet: Packet, now_s: float) -> None:
-        """Count a packet that was handed over at `now_s`."""
-        if not self.packets:
-            self._first_packet_s = now_s - self._asked_s
+    def add(self, packet: Packet, now_s: float) -> None:
+        """Count a packet received at `now_s`."""
+        if self._first_audio_s is None:
+            self._first_audio_s = now_s - self._requested_s
         self._now_s = now_s
-        self.packets += 1
         self.frames += packet.frames
         self.seconds += packet.sample_count / packet.sample_rate_hz
 
-    def line(self, waited_s: float = 0.0) -> str:
-        """One line on where it stands. `waited_s`: time spent waiting for text, which is no model time.
+    def summary(self, text_wait_s: float = 0.0) -> str:
+        """One line of figures. `text_wait_s`, the time spent waiting for input text, does not count as work.
 
-        The real-time factor is seconds of work for each second of audio: below 1 is faster than speech.
+        RTF is seconds of work per second of audio: below 1 is faster than real time.
         """
-        if not self.packets:
-            return "no packet yet"
-        parts = [f"{self.packets} packet{'s' * (self.packets > 1)}", f"{self.seconds:.2f} s of audio"]
+        if self._first_audio_s is None:
+            return "no audio yet"
+        work_s = max(0.0, self._now_s - self._requested_s - text_wait_s)
+        audio = f"{self.seconds:.1f} s of audio in {work_s:.2f} s"
         if self.seconds:
-            parts.append(f"real-time factor {max(0.0, self._now_s - self._asked_s - waited_s) / self.seconds:.2f}")
-        parts.append(f"first packet {self._first_packet_s:.2f} s")
-        if waited_s >= 0.005:
-            parts.append(f"waited {waited_s:.2f} s for text")
-        return " | ".join(parts)
+            audio += f" (RTF {work_s / self.seconds:.2f})"
+        parts = [audio, f"first audio after {1000 * self._first_audio_s:.0f} ms"]
+        if text_wait_s >= 0.005:
+            parts.append(f"waited {text_wait_s:.2f} s for text")
+        return ", ".join(parts)
 
 
-def ending_line(reason: FinishReason, frames: int, limit: str) -> str:
-    """The last line: why it ended and which limits held."""
-    return f"finished: {reason.value} ({ENDINGS[reason]}) after {frames} frames; limit: {limit}"
+def finish_line(reason: FinishReason, frames: int, limit: str) -> str:
+    """The finish reason and the limit in force, for --verbose."""
+    return f"finished: {reason.value} ({FINISH_REASONS[reason]}) after {frames} frames; limit: {limit}"
+
+
+def early_stop_warning(reason: FinishReason, frames: int, limit: str) -> str | None:
+    """A warning if the speech may be incomplete or may end in silence or repetition; None if it ended normally."""
+    if reason is FinishReason.MAX_FRAMES:
+        return f"warning: stopped early after {frames} frames: limit of {limit} reached"
+    if reason in RUNAWAY:
+        return (
+            f"warning: stopped early after {frames} frames: {FINISH_REASONS[reason]} ({reason.value}); "
+            "the audio may end in silence or repetition, try another --seed"
+        )
+    return None

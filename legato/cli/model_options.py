@@ -1,214 +1,165 @@
-"""Options of every command that loads a model, and the loading: threads set once, progress on standard error.
+"""Options for choosing a model and how to run it, shared by all commands that load one.
 
-Owns the process's thread setting. torch is imported here, when a command needs a model, and not before.
+Holds no state and does not import torch; `loading.py` loads the model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from functools import wraps
+from typing import Any
 
 import click
 
-from legato.cli.terminal import StatusLine, note
-from legato.cli.threads import default_threads
+from legato.cli.options import Command, Decorator, option_group, renamed_option
 from legato.config.quantization import CHOICES, NONE
-from legato.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from legato.api import Legato
-    from legato.models.load import LoadedModel
-    from legato.models.progress import Progress
 
 DTYPES = ("auto", "float32", "bfloat16")
-_MIB = 2**20
-_Decorated = TypeVar("_Decorated", bound=Callable[..., object])
+DEFAULT_MODEL = "embedded"
+_MODEL_HELP = "Model: embedded (the voice in this package), a checkpoint folder, or a hub id (see `legato models`)."
 
 
 @dataclass(frozen=True, slots=True)
-class ModelChoice:
-    """What to load and how to compute it. `threads` 0 stands for the default; the rest are limits of the engine."""
+class ModelOptions:
+    """Which model to load and how to run it. `threads` None means the default of `threads.default_threads`."""
 
     model: str
     device: str
     dtype: str
     codec_dtype: str
-    threads: int
-    slots: int = 1
-    positions: int = 2048
-    queue: int = 64
-    quant: str = NONE
+    threads: int | None
+    quant: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Limits and modes of the engine, with the defaults of `legato say`."""
+
+    max_num_seqs: int = 1
+    max_seq_len: int = 2048
+    max_queue: int = 64
     deterministic: bool = False
-    graphs: bool = True
+    cuda_graphs: bool = True
 
 
-def model_option(function: _Decorated) -> _Decorated:
-    """`--model`."""
-    return click.option(
-        "--model",
-        "-m",
-        default="embedded",
+_RUN_OPTIONS = (
+    click.option("--device", default="cpu", show_default=True, help="Device to run on: cpu, cuda or cuda:N."),
+    click.option(
+        "--dtype",
+        type=click.Choice(DTYPES),
+        default="auto",
         show_default=True,
-        metavar="MODEL",
-        help="The voice in this package (embedded), a checkpoint's folder, or a hub id: see `legato models`.",
-    )(function)
-
-
-def compute_options(function: _Decorated) -> _Decorated:
-    """`--device --dtype --codec-dtype --threads`."""
-    for option in (
-        click.option(
-            "--threads",
-            type=click.IntRange(min=1),
-            help="Threads for the arithmetic on the CPU.  [default: the physical cores this process may use]",
-        ),
-        click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N."),
-        click.option(
-            "--codec-dtype",
-            type=click.Choice(DTYPES),
-            default="auto",
-            show_default=True,
-            help="Number format of the codec; auto is float32.",
-        ),
-        click.option(
-            "--dtype",
-            type=click.Choice(DTYPES),
-            default="auto",
-            show_default=True,
-            help="Number format of talker and code predictor; auto is float32 on a CPU, bfloat16 on CUDA.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def deterministic_option(function: _Decorated) -> _Decorated:
-    """`--deterministic`."""
-    return click.option(
-        "--deterministic",
-        is_flag=True,
-        help="The same request and seed are the same to the bit in any company (CPU, float32). Costs the gain of "
-        "batching where models are not compiled for this CPU.",
-    )(function)
-
-
-def graphs_option(function: _Decorated) -> _Decorated:
-    """`--no-graphs`."""
-    return click.option(
-        "--no-graphs",
-        "graphs",
-        flag_value=False,
-        default=True,
-        help="On CUDA, launch every operation by itself instead of recording the work of a step at the start.",
-    )(function)
-
-
-def quant_option(function: _Decorated) -> _Decorated:
-    """`--quant`."""
-    return click.option(
+        help="Dtype of talker and code predictor; auto is float32 on CPU, bfloat16 on CUDA.",
+    ),
+    click.option(
+        "--codec-dtype",
+        type=click.Choice(DTYPES),
+        default="auto",
+        show_default=True,
+        help="Dtype of the codec; auto is float32.",
+    ),
+    click.option(
+        "--threads",
+        type=click.IntRange(min=1),
+        help="CPU threads.  [default: the physical cores available to this process]",
+    ),
+    click.option(
         "--quant",
         type=click.Choice(CHOICES),
         default=NONE,
         show_default=True,
-        help="Round the weights of talker and code predictor to 8 or 4 bits (CPU); auto takes what is fast here and "
-        "says so. A checkpoint of `legato quantize` stays as it is stored.",
-    )(function)
+        help="Quantize the weights of talker and code predictor while loading (CPU); auto chooses the fastest mode for "
+        "this CPU. Not needed for checkpoints of `legato quantize`.",
+    ),
+)
 
 
-def set_threads(threads: int | None) -> int:
-    """Tell torch, once for this process, how many threads to use; returns the number.
+def model_option(*, default: str | None = DEFAULT_MODEL, help_text: str = _MODEL_HELP) -> Decorator:
+    """`--model/-m`."""
+    return click.option("--model", "-m", default=default, show_default=True, metavar="MODEL", help=help_text)
 
-    And that float32 is float32: on CUDA the inputs of convolutions (cuDNN) would else be rounded to 10 bits (TF32), and
-    those of products, too, where the environment asks for it.
+
+def model_options(*, positional: bool = False) -> Decorator:
+    """`--model --device --dtype --codec-dtype --threads --quant`, passed as `model_options`.
+
+    With `positional` the model can also be given as an argument.
     """
-    import torch
 
-    count = threads or default_threads()
-    torch.set_num_threads(count)
-    torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cuda.matmul.allow_tf32 = False
-    return count
+    def decorate(command: Callable[..., object]) -> Callable[..., object]:
+        grouped = option_group("model_options", ModelOptions, _RUN_OPTIONS)(command)
+        return _model_option_or_argument(grouped) if positional else model_option()(grouped)
 
-
-def locate_chosen(model: str) -> Path:
-    """The checkpoint's folder, fetched first if need be, with progress on standard error."""
-    from legato.models.locate import locate
-
-    shown = LoadingLine()
-    try:
-        return locate(model, progress=shown.show)
-    finally:
-        shown.clear()
+    return decorate
 
 
-def check_device(device: str) -> None:
-    """Refuse a device that torch does not have here, before anything is read."""
-    import torch
+def _model_option_or_argument(command: Callable[..., object]) -> Callable[..., object]:
+    @wraps(command)
+    def with_model(*arguments: object, model_argument: str | None, model: str | None, **values: Any) -> object:
+        if model_argument is not None and model is not None:
+            raise click.UsageError("give the model as an argument or with --model, not both")
+        return command(*arguments, model=model_argument or model or DEFAULT_MODEL, **values)
 
-    try:
-        wanted = torch.device(device)
-    except RuntimeError as error:
-        raise UnsupportedError(f"{device!r} is no device; give cpu, cuda or cuda:N", field="device") from error
-    if wanted.type == "cuda" and (wanted.index or 0) >= torch.cuda.device_count():
-        raise UnsupportedError(
-            f"there is no {device} here: torch sees {torch.cuda.device_count()} CUDA devices (see `legato doctor`)",
-            field="device",
-        )
+    option = model_option(default=None, help_text=f"{_MODEL_HELP}  [default: {DEFAULT_MODEL}]")
+    return click.argument("model_argument", metavar="[MODEL]", required=False)(option(with_model))
 
 
-def load_chosen(choice: ModelChoice) -> Legato:
-    """Load the model with progress on standard error, then say what runs where."""
-    import legato
-
-    check_device(choice.device)
-    threads = set_threads(choice.threads)
-    shown = LoadingLine()
-    try:
-        tts = legato.load(
-            choice.model,
-            device=choice.device,
-            dtype=choice.dtype,
-            codec_dtype=choice.codec_dtype,
-            slots=choice.slots,
-            positions=choice.positions,
-            queue=choice.queue,
-            quant=choice.quant,
-            deterministic=choice.deterministic,
-            graphs=choice.graphs,
-            progress=shown.show,
-        )
-    finally:
-        shown.clear()
-    note(f"model {choice.model} on {choice.device}, {threads} {'thread' if threads == 1 else 'threads'}")
-    tell_notes(tts.model)
-    return tts
+def deterministic_option(command: Command) -> Command:
+    """`--deterministic`."""
+    return click.option(
+        "--deterministic",
+        is_flag=True,
+        help="Bit-identical output for the same request and seed, whatever else is being served (CPU, float32). "
+        "Without native kernels this disables batching.",
+    )(command)
 
 
-def tell_notes(model: LoadedModel) -> None:
-    """Say by what a loaded model computes."""
-    from legato.engine.notes import notes_of
+def cuda_graphs_option(command: Callable[..., object]) -> Callable[..., object]:
+    """`--no-cuda-graphs`."""
+    return renamed_option(
+        "--no-cuda-graphs",
+        "--no-graphs",
+        "cuda_graphs",
+        flag_value=False,
+        default=True,
+        help="On CUDA, launch kernels one by one instead of replaying CUDA graphs.  [default: use CUDA graphs]",
+    )(command)
 
-    for remark in notes_of(model):
-        note(remark)
+
+def max_num_seqs_option(default: int | None, *, help_text: str, old: str = "--slots") -> Decorator:
+    """`--max-num-seqs`."""
+    return renamed_option(
+        "--max-num-seqs",
+        old,
+        "max_num_seqs",
+        type=click.IntRange(1),
+        default=default,
+        show_default=True,
+        help=help_text,
+    )
 
 
-class LoadingLine:
-    """Progress of fetching and loading as one rewritten line."""
+def max_seq_len_option(default: int) -> Decorator:
+    """`--max-seq-len`."""
+    return renamed_option(
+        "--max-seq-len",
+        "--positions",
+        "max_seq_len",
+        type=click.IntRange(16),
+        default=default,
+        show_default=True,
+        help="Maximum sequence length: prompt positions plus frames (12.5 a second). Sets the size of a KV slot.",
+    )
 
-    def __init__(self) -> None:
-        self._line = StatusLine(every_s=5.0)
 
-    def show(self, progress: Progress) -> None:
-        """Called by the loader."""
-        import time
-
-        total = f" of {progress.total / _MIB:.0f}" if progress.total else ""
-        text = f"{progress.stage} {progress.item}: {progress.done / _MIB:.0f}{total} MiB"
-        if progress.stage in ("download", "write") or self._line.live:
-            self._line.show(text, time.monotonic())
-
-    def clear(self) -> None:
-        """Done."""
-        self._line.clear()
+def max_queue_option(default: int) -> Decorator:
+    """`--max-queue`."""
+    return renamed_option(
+        "--max-queue",
+        "--queue",
+        "max_queue",
+        type=click.IntRange(1),
+        default=default,
+        show_default=True,
+        help="Maximum number of streams that wait for a slot; further requests are refused.",
+    )

@@ -1,6 +1,6 @@
-"""`legato models`: the checkpoints that Legato knows of and which of them are on this machine.
+"""`legato models`: list the known checkpoints and which of them are on this machine.
 
-Owns the list that is shown. Asks nothing of the network.
+Holds the table of official checkpoints. Makes no network request.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ EPILOG = """\b
 Examples:
   legato models
   legato say "Hello." --model Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice --voice ryan
-  legato say "Hello." --model 0.6B-CustomVoice --voice ryan      the same, shorter
+  legato say "Hello." --model 0.6B-CustomVoice --voice ryan      short form
   legato say "Hello." --model /data/checkpoints/my-voice
 
-A hub id is fetched when it is first used, into the cache of huggingface_hub. Any folder in the official layout works
-too, fine-tuned ones included; `legato synth` makes one with random weights.
+A hub id is downloaded to the huggingface_hub cache when it is first used. Any folder in the official layout works too,
+including fine-tuned checkpoints; `legato synth` writes one with random weights.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """One released checkpoint. `gigabytes` is what a full download takes."""
+    """One official checkpoint. `gigabytes` is the size of a full download."""
 
     hub_id: str
     kind: str
@@ -37,36 +37,36 @@ class KnownModel:
 KNOWN = (
     KnownModel("Qwen/Qwen3-TTS-12Hz-0.6B-CustomVoice", "CustomVoice", "nine built in", 2.5),
     KnownModel("Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice", "CustomVoice", "nine built in, --instruct", 4.5),
-    KnownModel("Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign", "VoiceDesign", "made from --instruct", 4.5),
+    KnownModel("Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign", "VoiceDesign", "described with --instruct", 4.5),
     KnownModel("Qwen/Qwen3-TTS-12Hz-0.6B-Base", "Base", "cloned with --clone", 2.5),
     KnownModel("Qwen/Qwen3-TTS-12Hz-1.7B-Base", "Base", "cloned with --clone", 4.5),
 )
 
 
-@click.command(epilog=EPILOG, short_help="List the models that can be loaded, and which are here.")
+@click.command(epilog=EPILOG, short_help="List the models that can be loaded.")
 def models() -> None:
-    """List the checkpoints that can be loaded, and what is on this machine."""
-    print_table(("model", "kind", "voices", "size", "here"), model_rows())
-    note("a folder with a checkpoint of the same layout is a model too")
+    """List the checkpoints that can be loaded, and which of them are on this machine."""
+    print_table(("model", "kind", "voices", "size", "local copy"), model_rows())
+    note("a folder with a checkpoint in the same layout can be used as a model, too")
 
 
 def model_rows() -> list[tuple[str, str, str, str, str]]:
-    """One row a model; the last column says where it is."""
+    """One row per model; the last column is its folder."""
     embedded = embedded_folder()
     size = f"{_bytes_of(embedded) / 1e6:.0f} MB" if embedded else ""
     rows = [("embedded", "embedded", "English, built in", size, str(embedded) if embedded else "missing")]
     for known in KNOWN:
         local = local_folder(known.hub_id)
         rows.append(
-            (known.hub_id, known.kind, known.voices, f"{known.gigabytes} GB", str(local) if local else "not fetched")
+            (known.hub_id, known.kind, known.voices, f"{known.gigabytes} GB", str(local) if local else "not downloaded")
         )
     return rows
 
 
 def embedded_folder() -> Path | None:
-    """The folder of the voice in this package, or None where the package was built without it."""
+    """The folder of the embedded voice, or None if the package was built without it."""
     from legato.errors import CheckpointError
-    from legato.models.locate import locate
+    from legato.weights.hub import locate
 
     try:
         return locate("embedded")
@@ -75,10 +75,10 @@ def embedded_folder() -> Path | None:
 
 
 def local_folder(hub_id: str) -> Path | None:
-    """The complete copy in the hub's cache, or None. Asks nothing of the network."""
+    """The folder in the huggingface_hub cache if the download is complete, else None. Makes no network request."""
     from huggingface_hub import try_to_load_from_cache
 
-    from legato.models.locate import missing_files
+    from legato.weights.hub import missing_files
 
     config = try_to_load_from_cache(hub_id, "config.json")
     if not isinstance(config, str):

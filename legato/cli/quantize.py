@@ -1,6 +1,6 @@
-"""`legato quantize`: a checkpoint with 8- or 4-bit weights, which loads at once; or what such weights would change.
+"""`legato quantize`: write a checkpoint with int8 or int4 weights, or measure the error that quantization causes.
 
-Owns nothing; `legato.models.quantized_checkpoint` writes and `legato.verify.rounding` measures.
+Holds no state; `legato.weights.quantized_checkpoint` writes and `legato.verify.predictor` measures.
 """
 
 from __future__ import annotations
@@ -10,61 +10,89 @@ from pathlib import Path
 
 import click
 
-from legato.cli.model_options import locate_chosen, set_threads
+from legato.cli.loading import locate_model, set_threads
+from legato.cli.model_options import model_option
 from legato.cli.terminal import note
 from legato.config.quantization import INT8, NONE, STORED
 
 EPILOG = """\b
 Examples:
   legato quantize 0.6B-CustomVoice ./cv-int8
-  legato quantize ./checkpoint ./checkpoint-int4 --quant int4
-  legato quantize embedded --changes 100
+  legato quantize --model ./checkpoint ./checkpoint-int4 --quant int4
+  legato quantize --model embedded --changes 100
   legato say "Hello." --model ./cv-int8
 
-The speech tokenizer keeps its weights. `legato say --quant int8` rounds the same way while loading, which takes a few
-seconds each time; docs/quantization.md says what rounding changes.
+The codec (speech tokenizer) is not quantized. `legato say --quant int8` quantizes in the same way while loading, which
+takes a few seconds each time. docs/quantization.md describes the effect on the output.
 """
 
 
-@click.command(epilog=EPILOG, short_help="Write a checkpoint with 8- or 4-bit weights, or say what they change.")
-@click.argument("source", metavar="SRC")
-@click.argument("folder", metavar="[DST]", required=False, type=click.Path(path_type=Path, file_okay=False))
-@click.option("--quant", type=click.Choice(STORED), default=INT8, show_default=True, help="Bits of a weight.")
+@click.command(epilog=EPILOG, short_help="Write an int8 or int4 checkpoint, or measure quantization error.")
+@click.argument("arguments", nargs=-1, metavar="[MODEL] [DST]")
+@model_option(
+    default=None, help_text="Model to quantize, instead of the argument MODEL: a folder, a hub id, or embedded."
+)
+@click.option("--quant", type=click.Choice(STORED), default=INT8, show_default=True, help="Format of the weights.")
 @click.option(
     "--changes",
     type=click.IntRange(min=1),
     metavar="POSITIONS",
-    help="Compare logits with those of float32 over so many positions of fixed inputs, and print them by codebook.",
+    help="Compare the logits with those of the float32 model at this many positions of fixed inputs, and print the "
+    "error of each codebook.  [default: off]",
 )
-@click.option("--threads", type=click.IntRange(min=1), help="For --changes.  [default: the physical cores]")
-def quantize(source: str, folder: Path | None, quant: str, changes: int | None, threads: int | None) -> None:
-    """Write SRC (a folder, a hub id, or embedded) with rounded weights into DST, which must be new or empty."""
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    help="CPU threads for --changes.  [default: the physical cores available to this process]",
+)
+def quantize(
+    arguments: tuple[str, ...], model: str | None, quant: str, changes: int | None, threads: int | None
+) -> None:
+    """Quantize the talker and code predictor of MODEL and write the checkpoint to DST, a new or empty folder."""
+    model, folder = choose_paths(arguments, model)
     if folder is None and changes is None:
-        raise click.UsageError("give DST, where to write, or --changes POSITIONS, to see what rounding changes")
-    place = locate_chosen(source)
+        raise click.UsageError("give DST, the folder to write, or --changes POSITIONS, to measure the error")
+    source = locate_model(model)
     if folder is not None:
-        from legato.models.quantized_checkpoint import write_quantized
+        from legato.weights.quantized_checkpoint import write_quantized
 
-        began_s = time.monotonic()
-        written = write_quantized(place, folder, quant)
-        note(f"wrote {folder}: {quant}, {written / 2**20:.0f} MiB of weights, {time.monotonic() - began_s:.1f} s")
+        started_s = time.monotonic()
+        written = write_quantized(source, folder, quant)
+        note(f"wrote {folder}: {quant}, {written / 2**20:.0f} MiB of weights, {time.monotonic() - started_s:.1f} s")
     if changes is not None:
         set_threads(threads)
-        print_changes(place, quant, changes)
+        print_changes(source, quant, changes)
 
 
-def print_changes(place: Path, quant: str, positions: int) -> None:
-    """A line a codebook."""
-    from legato.models.load import load_model
-    from legato.verify.rounding import measure_changes
-    from legato.verify.subject import QUICK, Subject
+def choose_paths(arguments: tuple[str, ...], model: str | None) -> tuple[str, Path | None]:
+    """Model and target folder from `[MODEL] [DST]`; with --model the only argument is DST."""
+    rest = list(arguments)
+    if model is None:
+        if not rest:
+            raise click.UsageError("give the model: legato quantize MODEL DST, or --model MODEL")
+        model = rest.pop(0)
+    if len(rest) > 1:
+        raise click.UsageError(f"unexpected argument {rest[1]!r}: give MODEL and DST, or --model and DST")
+    if not rest:
+        return model, None
+    folder = Path(rest[0])
+    if folder.is_file():
+        raise click.UsageError(f"DST {str(folder)!r} is a file, not a folder")
+    return model, folder
 
-    exact, rounded = (Subject.of(load_model(place, quant=mode), QUICK, seed=0) for mode in (NONE, quant))
-    note(rounded.model.quant_note)
-    click.echo("codebook  error of the logits  same first choice")
-    changes = measure_changes(exact, rounded, positions)
+
+def print_changes(source: Path, quant: str, positions: int) -> None:
+    """Print the logit error of each codebook, and the mean."""
+    from legato.backends.select import load_backend
+    from legato.verify.predictor import measure_quantization_error
+    from legato.verify.target import QUICK, Target
+
+    exact, quantized = (Target.of(load_backend(source, quant=mode), QUICK, seed=0) for mode in (NONE, quant))
+    note(quantized.model.quant_note)
+    click.echo("codebook          logit error    top-1 agreement")
+    changes = measure_quantization_error(exact, quantized, positions)
     for change in changes:
         click.echo(f"{change.codebook:8d}  {change.error:19.4f}  {change.agreement:17.3f}")
-    count = len(changes)
-    error, same = sum(each.error for each in changes) / count, sum(each.agreement for each in changes) / count
-    click.echo(f"{'all':>8}  {error:19.4f}  {same:17.3f}")
+    mean_error = sum(change.error for change in changes) / len(changes)
+    mean_agreement = sum(change.agreement for change in changes) / len(changes)
+    click.echo(f"{'all':>8}  {mean_error:19.4f}  {mean_agreement:17.3f}")

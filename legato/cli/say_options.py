@@ -1,37 +1,26 @@
-"""The options of `legato say` that concern the speech itself, as one frozen value.
+"""Options of `legato say` that describe the speech, passed to the command as one frozen value.
 
-Owns their wording. Ranges are checked where the values are used (`flow.Sampling` and the engine), so that the command
-line and Python refuse the same things in the same words.
+Ranges are checked where the values are used (`SamplingParams` and the engine), so the command line and the Python API
+report the same errors.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 import click
 
-from legato.flow import TextLayout
+from legato.cli.options import option_group
+from legato.types import DEFAULT_PACKET_FRAMES, SAMPLING_FIELDS, SamplingOptions, TextLayout
 
 if TYPE_CHECKING:
     from legato.api import CloneReference
 
-SAMPLING = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "repetition_penalty",
-    "predictor_temperature",
-    "predictor_top_k",
-    "predictor_top_p",
-)
 
-
-class StreamArguments(TypedDict, total=False):
-    """What `Legato.stream` takes beside the text."""
+class StreamArguments(SamplingOptions, total=False):
+    """Keyword arguments of `Legato.stream`."""
 
     voice: str
     language: str
@@ -41,18 +30,11 @@ class StreamArguments(TypedDict, total=False):
     packet_frames: tuple[int, ...]
     max_frames: int
     layout: TextLayout | None
-    temperature: float
-    top_k: int
-    top_p: float
-    repetition_penalty: float
-    predictor_temperature: float
-    predictor_top_k: int
-    predictor_top_p: float
 
 
 @dataclass(frozen=True, slots=True)
 class SayOptions:
-    """What the user asked for; a sampling value that was not given is None and leaves the checkpoint's own."""
+    """Values of the speech options. A sampling value of None means the checkpoint's default."""
 
     file: Path | None
     output: str
@@ -77,12 +59,12 @@ class SayOptions:
 
     def __post_init__(self) -> None:
         if self.ref_text and self.clone is None:
-            raise click.UsageError("--ref-text is the transcript of the recording given with --clone")
+            raise click.UsageError("--ref-text requires --clone: it is the transcript of that recording")
         if self.greedy and (self.temperature or self.predictor_temperature):
-            raise click.UsageError("--greedy is temperature 0; do not give another --temperature with it")
+            raise click.UsageError("--greedy sets the temperatures to 0: do not combine it with --temperature")
 
     def stream_arguments(self) -> StreamArguments:
-        """The keyword arguments of `Legato.stream`."""
+        """Convert to the keyword arguments of `Legato.stream`."""
         arguments = StreamArguments(
             voice=self.voice,
             language=self.language,
@@ -95,7 +77,7 @@ class SayOptions:
         )
         if self.greedy:
             arguments["temperature"] = arguments["predictor_temperature"] = 0.0
-        for name in SAMPLING:
+        for name in SAMPLING_FIELDS:
             value = getattr(self, name)
             if value is not None:
                 arguments[name] = value  # type: ignore[literal-required]
@@ -109,8 +91,8 @@ class SayOptions:
         return CloneReference(audio=self.clone, transcript=self.ref_text)
 
 
-def _frame_counts(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
-    """`1,2,4` -> (1, 2, 4)."""
+def _parse_frame_counts(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
+    """Parse `1,2,4`."""
     try:
         return tuple(int(part) for part in value.split(","))
     except ValueError:
@@ -118,79 +100,93 @@ def _frame_counts(_ctx: click.Context, _param: click.Parameter, value: str) -> t
 
 
 _SPEECH_OPTIONS = (
-    click.option("--file", "-f", type=click.Path(path_type=Path, allow_dash=True), help="Read the text from a file."),
+    click.option(
+        "--file",
+        "-f",
+        type=click.Path(path_type=Path, allow_dash=True),
+        metavar="FILE",
+        help="Read the text from FILE (UTF-8); - is standard input.",
+    ),
     click.option(
         "--output",
         "-o",
         default="",
         metavar="FILE",
-        help="Write FILE; its ending says how: .wav .flac .mp3 .opus .ogg .aac .pcm. With -o - samples go to standard "
-        "output: mono, signed 16 bit, little-endian, no header.  [default: out.wav, or nothing with --play]",
+        help="Write audio to FILE; the suffix selects the format: .wav .flac .mp3 .opus .ogg .aac .pcm. -o - writes "
+        "raw samples to standard output: mono int16, little-endian.  [default: out.wav, or no file with --play]",
     ),
-    click.option("--play", is_flag=True, help='Play it while it is made. Needs: pip install "legato-tts[play]".'),
-    click.option("--voice", default="", help="A built-in voice; `legato voices` lists them.  [default: the first]"),
+    click.option("--play", is_flag=True, help='Play the audio as it is generated. Requires: pip install ".[play]".'),
+    click.option("--voice", default="", help="Built-in voice, see `legato voices`.  [default: the first]"),
     click.option(
         "--language",
         default="auto",
         show_default=True,
-        help="auto, or one of the model's languages (English, Chinese, ...), in any case.",
+        help="Language of the text: auto, or one that `legato voices` lists; case does not matter.",
     ),
-    click.option("--instruct", default="", help="How to speak, or with a VoiceDesign model which voice to make."),
+    click.option(
+        "--instruct",
+        default="",
+        help="Speaking style (CustomVoice), or the description of the voice (VoiceDesign).  [default: none]",
+    ),
     click.option(
         "--clone",
         type=click.Path(path_type=Path),
         metavar="REF",
-        help="A recording of the voice to speak in (Base models): 1 to 60 s, best 3 to 15 s, any common format.",
+        help="Clone the voice of recording REF (Base models): 1 to 60 s, ideally 3 to 15 s.  [default: none]",
     ),
-    click.option("--ref-text", default="", help="What is said in REF, word by word: brings the clone much closer."),
-    click.option("--seed", default=0, show_default=True, help="The same seed gives the same speech."),
+    click.option(
+        "--ref-text", default="", help="Transcript of REF; makes the clone much more similar.  [default: none]"
+    ),
+    click.option(
+        "--seed", default=0, show_default=True, help="Sampling seed; the same seed generates the same speech."
+    ),
     click.option(
         "--packet-frames",
-        callback=_frame_counts,
+        callback=_parse_frame_counts,
         metavar="N,N,...",
-        default="1,2,4",
+        default=",".join(map(str, DEFAULT_PACKET_FRAMES)),
         show_default=True,
-        help="Frames (80 ms) of the first, second, ... packet; the last number repeats.",
+        help="Frames (80 ms) in the first, second, ... packet; the last number repeats.",
     ),
     click.option(
         "--max-frames",
         type=click.IntRange(min=0),
         default=0,
         show_default="a budget scaled to the text",
-        help="Stop after so many frames of 80 ms (12.5 a second).",
+        help="Stop after this many frames of 80 ms (12.5 a second).",
     ),
     click.option(
         "--layout",
         type=click.Choice(("auto", *(layout.value for layout in TextLayout))),
         default="auto",
         show_default=True,
-        help="Text before speech (whole) or alongside (streaming); auto: as the model was made for.",
+        help="Place the text before the speech (whole) or interleave them (streaming); auto uses the model's default.",
     ),
 )
 _SAMPLING_OPTIONS = (
-    click.option("--greedy", is_flag=True, help="Always the likeliest code: both temperatures 0."),
-    click.option("--temperature", type=float, help="0 is greedy, 0.9 usual; 0 to 10.  [default: the checkpoint's]"),
+    click.option("--greedy", is_flag=True, help="Greedy decoding: set both temperatures to 0."),
     click.option(
-        "--top-k", type=int, help="Draw from the k likeliest codes; 0: from all.  [default: the checkpoint's]"
+        "--temperature", type=float, help="Sampling temperature, 0 (greedy) to 10.  [default: the checkpoint's]"
     ),
-    click.option("--top-p", type=float, help="Draw from the likeliest codes that make up p; 1: from all."),
-    click.option("--repetition-penalty", type=float, help="Above 1: codes already spoken become less likely."),
-    click.option("--predictor-temperature", type=float, help="The same for the fine detail (codebooks 1 to 15)."),
-    click.option("--predictor-top-k", type=int, help="The same for the fine detail."),
-    click.option("--predictor-top-p", type=float, help="The same for the fine detail."),
+    click.option(
+        "--top-k", type=int, help="Sample from the k most likely codes; 0 disables.  [default: the checkpoint's]"
+    ),
+    click.option(
+        "--top-p", type=float, help="Nucleus sampling with probability mass p; 1 disables.  [default: the checkpoint's]"
+    ),
+    click.option(
+        "--repetition-penalty",
+        type=float,
+        help="Above 1, codes already generated become less likely; 1 disables.  [default: the checkpoint's]",
+    ),
+    click.option(
+        "--predictor-temperature",
+        type=float,
+        help="Temperature of the code predictor (codebooks 1 to 15).  [default: the checkpoint's]",
+    ),
+    click.option("--predictor-top-k", type=int, help="Top-k of the code predictor.  [default: the checkpoint's]"),
+    click.option("--predictor-top-p", type=float, help="Top-p of the code predictor.  [default: the checkpoint's]"),
 )
 
-
-def say_options(function: Callable[..., object]) -> Callable[..., object]:
-    """Add the options above; the command gets them as one value, `options`."""
-    names = [field.name for field in fields(SayOptions)]
-
-    @functools.wraps(function)
-    def with_options(**values: object) -> object:
-        taken = {name: values.pop(name) for name in names}
-        return function(options=SayOptions(**taken), **values)  # type: ignore[arg-type]
-
-    decorated: Callable[..., object] = with_options
-    for option in reversed(_SPEECH_OPTIONS + _SAMPLING_OPTIONS):
-        decorated = option(decorated)
-    return decorated
+say_options = option_group("options", SayOptions, _SPEECH_OPTIONS + _SAMPLING_OPTIONS)
+"""Adds all options above; the command receives them as `options`."""

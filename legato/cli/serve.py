@@ -1,94 +1,141 @@
-"""`legato serve`: the model behind HTTP and WebSockets until a signal comes.
+"""`legato serve`: HTTP and WebSocket server for one model.
 
-Owns the model and the listening server from start to end, and the logging of requests to standard error.
+Owns the model and the listening server until a signal stops it, and configures request logging to standard error.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+import os
+import threading
+import time
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import click
 
+from legato.cli.loading import load_engine
 from legato.cli.model_options import (
-    ModelChoice,
-    compute_options,
+    EngineOptions,
+    ModelOptions,
+    cuda_graphs_option,
     deterministic_option,
-    graphs_option,
-    load_chosen,
-    model_option,
-    quant_option,
+    max_num_seqs_option,
+    max_queue_option,
+    max_seq_len_option,
+    model_options,
 )
 from legato.cli.serve_options import ServeOptions, serve_options
 from legato.cli.terminal import note
 from legato.errors import UnsupportedError
 
-NEEDED = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
+if TYPE_CHECKING:
+    from legato.api import Legato
+    from legato.config.server import ServerConfig
+
+EXIT_OK = 0
+EXIT_CUT = 3
+"""Exit code if streams or requests were cut at shutdown."""
+EXIT_ENGINE = 70
+"""Exit code if the engine is stuck or dead (EX_SOFTWARE of sysexits.h)."""
+
+_WORKERS_S = 2.0
+
+SERVER_PACKAGES = ("fastapi", "uvicorn", "prometheus_client", "python_multipart")
 
 EPILOG = """\b
 Examples:
   legato serve
-  legato serve --slots 4 --port 9000
+  legato serve --max-num-seqs 4 --port 9000
   LEGATO_API_KEY=secret legato serve --host 0.0.0.0
   legato serve -m Qwen/Qwen3-TTS-12Hz-0.6B-Base --voices ./voices
   curl http://127.0.0.1:8000/v1/audio/speech -H 'Content-Type: application/json' \\
     -d '{"model": "tts-1", "input": "Hello.", "voice": "alloy"}' -o hello.mp3
 
-Clients: anything that speaks OpenAI's speech API; docs/server.md has an example for each. API pages are at /docs.
-One line a request goes to standard error. SIGTERM and Ctrl-C let streams under way end.
+Works with every client of the OpenAI speech API; docs/server.md has examples. The API reference is at /docs. Each
+request is logged as one line on standard error. SIGTERM and Ctrl-C let active streams finish (--drain-s).
+
+Exit codes: 0 all streams finished, 3 streams were cut at shutdown, 70 the engine was stuck or dead (--watchdog-s).
 """
 
 
-def require_server(what: str, *more: str) -> None:
-    """`UnsupportedError`, which says how to get it, where a package of the server (or of `more`) is not installed."""
-    missing = [name for name in (*NEEDED, *more) if find_spec(name) is None]
+def require_server(feature: str, *more: str) -> None:
+    """Raise `UnsupportedError` with the remedy if a package of the server, or one of `more`, is not installed."""
+    missing = [name for name in (*SERVER_PACKAGES, *more) if find_spec(name) is None]
     if missing:
-        raise UnsupportedError(f"{what} needs {', '.join(missing)}: pip install 'legato-tts[server]'")
+        raise UnsupportedError(f'{feature} requires {", ".join(missing)}: pip install ".[server]"')
 
 
-@click.command(epilog=EPILOG, short_help="Speak for other programs: OpenAI's speech API and more, over HTTP.")
+@click.command(epilog=EPILOG, short_help="Serve the OpenAI speech API and other protocols.")
 @serve_options
-@click.option("--slots", default=1, show_default=True, type=click.IntRange(1), help="Streams that speak at once.")
-@click.option(
-    "--queue", default=64, show_default=True, type=click.IntRange(1), help="Streams that may wait for a slot."
-)
-@click.option(
-    "--positions", default=2048, show_default=True, type=click.IntRange(16), help="Prompt and frames of a sequence."
-)
-@model_option
-@compute_options
-@quant_option
+@max_num_seqs_option(1, help_text="Maximum number of streams generated at the same time.")
+@max_queue_option(64)
+@max_seq_len_option(2048)
+@model_options()
 @deterministic_option
-@graphs_option
+@cuda_graphs_option
 def serve(
     options: ServeOptions,
-    slots: int,
-    queue: int,
-    positions: int,
-    model: str,
-    device: str,
-    dtype: str,
-    codec_dtype: str,
-    threads: int | None,
-    quant: str,
+    max_num_seqs: int,
+    max_queue: int,
+    max_seq_len: int,
+    model_options: ModelOptions,
     deterministic: bool,
-    graphs: bool,
+    cuda_graphs: bool,
 ) -> int:
-    """Serve speech over HTTP until stopped."""
+    """Serve one model over HTTP and WebSockets until stopped."""
     require_server("legato serve")
-    config = options.config(model)
-    for name in ("legato.server", "legato.engine"):  # the engine says once what its limits cost
+    config = options.config(model_options.model)
+    for name in ("legato.server", "legato.engine"):  # requests, and the memory the engine allocates
         logging.getLogger(name).setLevel(logging.INFO)
-    how = ModelChoice(model, device, dtype, codec_dtype, threads or 0, slots, positions, queue, quant, deterministic)
-    with load_chosen(replace(how, graphs=graphs)) as tts:
-        from legato.server.app import create_app
-        from legato.server.run import serve as listen
+    engine_options = EngineOptions(
+        max_num_seqs=max_num_seqs,
+        max_seq_len=max_seq_len,
+        max_queue=max_queue,
+        deterministic=deterministic,
+        cuda_graphs=cuda_graphs,
+    )
+    tts = load_engine(model_options, engine_options)
+    try:
+        cut = _listen(tts, config)
+    finally:
+        stopped = tts.close()
+    code = EXIT_CUT if cut else EXIT_OK
+    if cut:
+        note(f"{cut} streams or requests did not finish within --drain-s")
+    if not stopped or _has_stuck_worker():
+        note("ending the process although a thread does not stop")
+        end_process(code if stopped else EXIT_ENGINE)
+    return code
 
-        host = f"[{config.host}]" if ":" in config.host else config.host
-        listen(
-            create_app(tts, config),
+
+def _listen(tts: Legato, config: ServerConfig) -> int:
+    """Serve until a signal; returns the number of streams and requests that were cut."""
+    from legato.server.app import create_app
+    from legato.server.uvicorn_server import serve as listen
+    from legato.server.watchdog import Watchdog
+
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    app = create_app(tts, config)
+    readiness = app.state.legato.readiness
+    with Watchdog(lambda: readiness.engine_fault, config.watchdog_s, end_process=lambda: end_process(EXIT_ENGINE)):
+        return listen(
+            app,
             config,
-            listening=lambda port: note(f"listening on http://{host}:{port} (a page; API: /docs); Ctrl-C stops"),
+            on_listening=lambda port: note(f"listening on http://{host}:{port} (API reference: /docs); Ctrl-C stops"),
         )
-    return 0
+
+
+def _has_stuck_worker() -> bool:
+    """Whether a worker thread still runs after a short wait. Python would wait for it forever at exit."""
+    workers = [thread for thread in threading.enumerate() if thread.name.startswith("legato-server")]
+    end_s = time.monotonic() + _WORKERS_S
+    for worker in workers:
+        worker.join(max(0.0, end_s - time.monotonic()))
+    return any(worker.is_alive() for worker in workers)
+
+
+def end_process(code: int) -> None:
+    """End the process without waiting for any thread."""
+    logging.shutdown()
+    os._exit(code)

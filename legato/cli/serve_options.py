@@ -1,24 +1,22 @@
-"""Options of `legato serve`, and the server's settings made of them. Owns nothing and imports no torch."""
+"""Options of `legato serve`, converted to `ServerConfig`. Holds no state and does not import torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
-from legato.config.server import KEY_VARIABLE, OPENAI_MODELS, ServerConfig, default_voices_folder, key_from_environment
+from legato.cli.options import option_group
+from legato.config.environment import API_KEY_VARIABLE, api_key_from_environment, default_voices_folder
+from legato.config.server import OPENAI_MODELS, ServerConfig
 
 _DEFAULTS = ServerConfig()
-_Decorated = TypeVar("_Decorated", bound=Callable[..., object])
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What the command line said, apart from the model."""
+    """Values of the server options."""
 
     host: str
     port: int
@@ -32,86 +30,113 @@ class ServeOptions:
     text_characters: int
     request_s: float
     drain_s: float
+    watchdog_s: float
     wyoming: int
 
     def config(self, model: str) -> ServerConfig:
-        """The server's settings for `model`."""
+        """The server settings; `model` is the default model id."""
         return ServerConfig(
             host=self.host,
             port=self.port,
             model_id=self.name or model,
-            api_key=self.api_key or key_from_environment(),
+            api_key=self.api_key or api_key_from_environment(),
             model_aliases=OPENAI_MODELS,
-            voice_aliases=dict(_pair(each) for each in self.voice_alias),
+            voice_aliases=dict(_parse_alias(alias) for alias in self.voice_alias),
             voices_folder=None if self.no_voices else self.voices or default_voices_folder(),
             cors_origins=self.cors_origin,
             remote_references=self.remote_references,
             text_characters=self.text_characters,
             request_s=self.request_s,
             drain_s=self.drain_s,
-            wyoming_port=self.wyoming,
+            watchdog_s=self.watchdog_s,
+            wyoming_port=self.wyoming if self.wyoming >= 0 else None,
         )
 
 
-def _pair(alias: str) -> tuple[str, str]:
+def _parse_alias(alias: str) -> tuple[str, str]:
     name, equals, target = alias.partition("=")
     if not (name.strip() and equals and target.strip()):
-        raise click.UsageError(f"--voice-alias is NAME=VOICE, not {alias!r}")
+        raise click.UsageError(f"--voice-alias must be NAME=VOICE, not {alias!r}")
     return name.strip().lower(), target.strip()
 
 
 _OPTIONS = (
-    click.option("--host", default=_DEFAULTS.host, show_default=True, help="Address to listen on; 0.0.0.0 for all."),
-    click.option("--port", default=_DEFAULTS.port, show_default=True, type=click.IntRange(0, 65535), help="0: any."),
-    click.option("--api-key", default="", metavar="KEY", help=f"Ask clients for it; better given as {KEY_VARIABLE}."),
-    click.option("--name", default="", metavar="ID", help="What /v1/models calls the model.  [default: MODEL]"),
-    click.option("--voices", type=click.Path(path_type=Path, file_okay=False), help="Folder of uploaded voices."),
-    click.option("--no-voices", is_flag=True, help="Keep no uploaded voices."),
-    click.option("--voice-alias", multiple=True, metavar="NAME=VOICE", help="Another name of a voice; repeatable."),
-    click.option("--cors-origin", multiple=True, metavar="ORIGIN", help="A web origin that may call; repeatable."),
-    click.option("--remote-references", is_flag=True, help="Fetch ref_audio URLs (public addresses only)."),
+    click.option(
+        "--host",
+        default=_DEFAULTS.host,
+        show_default=True,
+        help="Address to listen on; 0.0.0.0 listens on all IPv4 interfaces.",
+    ),
+    click.option(
+        "--port",
+        default=_DEFAULTS.port,
+        show_default=True,
+        type=click.IntRange(0, 65535),
+        help="Port to listen on; 0 selects a free one.",
+    ),
+    click.option(
+        "--api-key",
+        default="",
+        metavar="KEY",
+        help=f"API key that clients must send; prefer the environment variable {API_KEY_VARIABLE}.  [default: none]",
+    ),
+    click.option("--name", default="", metavar="ID", help="Model id in /v1/models.  [default: the value of --model]"),
+    click.option(
+        "--voices",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Folder for uploaded voices.  [default: legato/voices in the user's data folder]",
+    ),
+    click.option("--no-voices", is_flag=True, help="Refuse voice uploads."),
+    click.option(
+        "--voice-alias", multiple=True, metavar="NAME=VOICE", help="Alias of a voice; repeatable.  [default: none]"
+    ),
+    click.option(
+        "--cors-origin",
+        multiple=True,
+        metavar="ORIGIN",
+        help="Web origin that may call the API (CORS); repeatable.  [default: none]",
+    ),
+    click.option("--remote-references", is_flag=True, help="Allow ref_audio URLs; only public addresses are fetched."),
     click.option(
         "--text-characters",
         default=_DEFAULTS.text_characters,
         show_default=True,
         type=click.IntRange(1),
-        help="Longest text of a request.",
+        help="Maximum length of the text of a request, in characters.",
     ),
     click.option(
         "--request-s",
         default=_DEFAULTS.request_s,
         show_default=True,
         type=click.FloatRange(1),
-        help="Longest time of a request.",
+        help="Request timeout in seconds.",
     ),
     click.option(
         "--drain-s",
         default=_DEFAULTS.drain_s,
         show_default=True,
         type=click.FloatRange(1),
-        help="How long streams may go on after SIGTERM.",
+        help="Seconds that active streams may take to finish after SIGTERM.",
+    ),
+    click.option(
+        "--watchdog-s",
+        default=_DEFAULTS.watchdog_s,
+        show_default=True,
+        type=click.FloatRange(0),
+        help="Exit with code 70 if the engine is stuck or dead for this many seconds; 0 never does.",
     ),
     click.option(
         "--wyoming",
-        default=_DEFAULTS.wyoming_port,
+        default=-1,
         type=click.IntRange(-1, 65535),
         is_flag=False,
         flag_value=10200,
         metavar="[PORT]",
-        help="Speak Wyoming too, for Home Assistant (no key!); port 10200 unless given.",
+        help="Also serve the Wyoming protocol (Home Assistant), without authentication; PORT defaults to 10200.  "
+        "[default: off]",
     ),
 )
 
-
-def serve_options(function: _Decorated) -> Callable[..., object]:
-    """All of them, handed over as one `options`."""
-
-    @wraps(function)
-    def wrapped(*arguments: object, **given: object) -> object:
-        own = {name: given.pop(name) for name in ServeOptions.__dataclass_fields__}
-        return function(*arguments, options=ServeOptions(**own), **given)  # type: ignore[arg-type]
-
-    decorated: Callable[..., object] = wrapped
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated
+serve_options = option_group("options", ServeOptions, _OPTIONS)
+"""Adds all options above; the command receives them as `options`."""

@@ -1,6 +1,6 @@
-"""`legato synth`: a checkpoint with random weights in the official on-disk layout.
+"""`legato synth`: write a checkpoint with random weights in the official on-disk layout.
 
-Owns nothing; `legato.models.synth` writes.
+Holds no state; `legato.weights.random_checkpoint` writes.
 """
 
 from __future__ import annotations
@@ -9,38 +9,39 @@ from pathlib import Path
 
 import click
 
-from legato.cli.model_options import LoadingLine
+from legato.cli.loading import LoadingLine
 from legato.cli.terminal import note
-from legato.models.synth_kinds import LIKES
+from legato.weights.random_configs import LIKES
 
 EPILOG = """\b
 Examples:
-  legato synth --like tiny-base DIR            a few MB, for trying things out
-  legato synth --like 0.6B-CustomVoice DIR     the real size: can this machine hold and run it?
+  legato synth --like tiny-base DIR            a few MB, for tests
+  legato synth --like 0.6B-CustomVoice DIR     full size: does it fit on this machine?
   legato say "Noise." --model DIR --max-frames 25
 
-It speaks noise and never ends by itself, so give --max-frames. 0.6B takes about 2.5 GB of disk, 1.7B about 4.5 GB.
+The model generates noise and does not stop by itself: use --max-frames. 0.6B takes about 2.5 GB of disk space, 1.7B
+about 4.5 GB.
 """
 
 
-@click.command(epilog=EPILOG, short_help="Write a random-weight checkpoint in the official layout.")
+@click.command(epilog=EPILOG, short_help="Write a checkpoint with random weights.")
 @click.option(
     "--like",
     required=True,
     metavar="KIND",
     type=click.Choice(tuple(LIKES), case_sensitive=False),
-    help=f"Kind and size: {', '.join(LIKES)}.",
+    help=f"Kind and size of the model: {', '.join(LIKES)}.",
 )
-@click.option("--seed", default=0, show_default=True, help="The same seed writes the same files everywhere.")
-@click.option("--codec-beside", is_flag=True, help="Put the speech tokenizer beside DIR instead of inside.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the weights; the same seed writes the same files.")
+@click.option("--codec-beside", is_flag=True, help="Write the codec (speech tokenizer) next to DIR instead of inside.")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 def synth(like: str, seed: int, codec_beside: bool, folder: Path) -> None:
-    """Write a random-weight checkpoint like an official one into DIR, which must be new or empty."""
-    from legato.models.synth import write_checkpoint
+    """Write a checkpoint with random weights in the layout of an official one to DIR, a new or empty folder."""
+    from legato.weights.random_checkpoint import write_checkpoint
 
-    shown = LoadingLine()
+    progress = LoadingLine()
     try:
-        write_checkpoint(like, folder, seed=seed, codec_inside=not codec_beside, progress=shown.show)
+        write_checkpoint(like, folder, seed=seed, codec_inside=not codec_beside, progress=progress.show)
     finally:
-        shown.clear()
-    note(f"wrote {folder}, random weights like {like}")
+        progress.clear()
+    note(f"wrote {folder}: random weights in the shape of {like}")

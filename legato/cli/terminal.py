@@ -1,6 +1,6 @@
-"""Standard error as the user sees it: lines, one line that is rewritten, progress bars; tables on standard output.
+"""Terminal output: lines, a status line and progress on standard error; tables on standard output.
 
-Owns the rewritten line of one process. Knows nothing of speech.
+A `StatusLine` belongs to the command that creates it and lives as long as the command's work.
 """
 
 from __future__ import annotations
@@ -17,12 +17,21 @@ if TYPE_CHECKING:
 
 
 def note(line: str) -> None:
-    """One line to standard error."""
+    """Print one line to standard error."""
     click.echo(f"legato: {line}", err=True)
 
 
+def is_verbose() -> bool:
+    """Whether --verbose or --debug was given to the running command."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return False
+    params = context.find_root().params
+    return bool(params.get("verbose") or params.get("debug"))
+
+
 class StatusLine:
-    """A line on standard error that is rewritten on a terminal; elsewhere it is printed once in `every_s` seconds."""
+    """A status line on standard error. A terminal shows it in place; otherwise one line is printed every `every_s`."""
 
     def __init__(self, *, every_s: float = 2.0) -> None:
         self.live = sys.stderr.isatty()
@@ -31,7 +40,7 @@ class StatusLine:
         self._shown = False
 
     def show(self, line: str, now_s: float) -> None:
-        """Show `line` as of `now_s`."""
+        """Show `line`; `now_s` is the caller's monotonic clock."""
         if self.live:
             width = shutil.get_terminal_size().columns - 1
             click.echo(f"\r\x1b[2K{line[:width]}", nl=False, err=True)
@@ -41,14 +50,14 @@ class StatusLine:
             self._next_s = now_s + self._every_s
 
     def clear(self) -> None:
-        """Make room for other lines."""
+        """Erase the line from the terminal."""
         if self._shown:
             click.echo("\r\x1b[2K", nl=False, err=True)
             self._shown = False
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A plain table on standard output."""
+    """Print a plain table to standard output."""
     from rich.table import Table
     from rich.text import Text
 
@@ -61,7 +70,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_rich(table: Table) -> None:
-    """A table on standard output; in a pipe each row is one line, whatever its width."""
+    """Print a table to standard output. If that is no terminal, each row is one line of any width."""
     from rich.console import Console
 
     if sys.stdout.isatty():

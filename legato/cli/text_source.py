@@ -1,6 +1,6 @@
-"""Where the text to speak comes from: the argument, a file, or standard input read as it arrives.
+"""Reads the text to speak: from arguments, a file, or standard input as it arrives.
 
-Owns the decoder of standard input while it is read. Knows no model.
+Holds the decoder of standard input while it is read.
 """
 
 from __future__ import annotations
@@ -17,27 +17,35 @@ import click
 from legato.cli.terminal import note
 from legato.errors import InputError
 
-PIECE_BYTES = 4096
+READ_BYTES = 4096
 
 
 def choose_text(words: tuple[str, ...], file: Path | None) -> str | Iterator[str]:
-    """The text whole, or an iterator of its pieces where it comes through a pipe or from the keyboard."""
+    """The whole text, or an iterator over its pieces if it comes from a pipe or the keyboard."""
     if words and file is not None:
         raise click.UsageError("give the text as an argument or with --file, not both")
     if words and words != ("-",):
         return " ".join(words)
     if file is not None and str(file) != "-":
-        return decode_text(file.read_bytes(), str(file))
+        return decode_text(read_file(file), str(file))
     descriptor = sys.stdin.fileno()
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):  # `< file`: all of it is there
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):  # `< file`: the text is complete
         return decode_text(sys.stdin.buffer.read(), "standard input")
     if os.isatty(descriptor):
-        note("reading text from the keyboard; end it with Ctrl-D on a line of its own")
+        note("reading text from the keyboard; press Enter and Ctrl-D to finish")
     return read_pieces(descriptor)
 
 
+def read_file(file: Path) -> bytes:
+    """The bytes of a text file; `InputError` if it cannot be read."""
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {str(file)!r}: {error.strerror}", field="file") from error
+
+
 def decode_text(data: bytes, name: str) -> str:
-    """UTF-8 with or without a byte order mark; `InputError` with the place of the first wrong byte."""
+    """Decode UTF-8 with or without a byte order mark; `InputError` names the first invalid byte."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -47,10 +55,10 @@ def decode_text(data: bytes, name: str) -> str:
 
 
 def read_pieces(descriptor: int) -> Iterator[str]:
-    """Text as it arrives: each read returns what is there, and a character whose bytes are cut waits for the rest."""
+    """Yield text as it arrives. A character whose bytes are split between reads is yielded when it is complete."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     while True:
-        data = os.read(descriptor, PIECE_BYTES)
+        data = os.read(descriptor, READ_BYTES)
         try:
             piece = decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""The reference client of the server, for bench, command line and tests.
+"""Reference client of the server, used by the benchmark, the command line and tests.
 
-HTTP needs the standard library alone, WebSockets the package `websockets`.
+HTTP needs only the standard library; WebSockets need the package `websockets`.
 """

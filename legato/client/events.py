@@ -1,6 +1,6 @@
-"""Server-sent events out of bytes that come in pieces of any length. Owns the unfinished event between two pieces.
+"""Parse server-sent events from a byte stream in blocks of any size.
 
-Knows no connection. Lines and events are those of the HTML standard, section 9.2, of which a speech stream uses `data`.
+The format is defined in the HTML standard, section 9.2. Speech streams use only the field `data`.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class SpeechEvent:
-    """One event: its type, the sound in it (none but in deltas), and everything that it says."""
+    """One event: its type, its decoded audio (empty except in deltas) and the whole JSON body."""
 
     type: str
     audio: bytes = field(repr=False)
     body: dict[str, object]
 
 
-def events_of(pieces: Iterator[bytes]) -> Iterator[SpeechEvent]:
-    """The events in a body."""
+def parse_events(blocks: Iterator[bytes]) -> Iterator[SpeechEvent]:
+    """Yield the events of a response body."""
     data: list[str] = []
-    for line in _lines(pieces):
+    for line in _lines(blocks):
         if line.startswith("data:"):
             data.append(line[5:].removeprefix(" "))
         elif not line and data:
-            yield _event("\n".join(data))
+            yield _parse_event("\n".join(data))
             data = []
 
 
-def _event(text: str) -> SpeechEvent:
+def _parse_event(text: str) -> SpeechEvent:
     body = json.loads(text)
     if not isinstance(body, dict):
         raise ValueError(f"an event must be a JSON object, not {text[:80]!r}")
@@ -39,9 +39,9 @@ def _event(text: str) -> SpeechEvent:
     return SpeechEvent(str(body.get("type", "")), audio, body)
 
 
-def _lines(pieces: Iterator[bytes]) -> Iterator[str]:
-    rest = b""
-    for piece in pieces:
-        *whole, rest = (rest + piece).split(b"\n")
-        for line in whole:
+def _lines(blocks: Iterator[bytes]) -> Iterator[str]:
+    rest = b""  # an incomplete line at the end of a block
+    for block in blocks:
+        *lines, rest = (rest + block).split(b"\n")
+        for line in lines:
             yield line.removesuffix(b"\r").decode()

@@ -1,7 +1,7 @@
-"""The HTTP side of the reference client: speech as bytes while it is made, or as events, and all other routes.
+"""HTTP client: streaming speech as bytes or events, and all other routes.
 
-A `Client` knows an address and a key and owns no connection; each `SpeechBody` owns one until it is closed, and closing
-it early is how a client leaves. Blocking; one thread a body. Knows no engine.
+A `Client` holds the address and API key and opens one connection per request. Each `SpeechResponse` owns its connection
+until it is closed; closing it early cancels the request. Blocking; use each response from one thread.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from legato.client.events import SpeechEvent, events_of
+from legato.client.events import SpeechEvent, parse_events
 
 _READ_BYTES = 64 * 1024
 
 
 class ServerError(Exception):
-    """The server's refusal: its status, its stable code, and the field at fault ("": none)."""
+    """An error response: HTTP status, stable code, and the parameter at fault ("": none)."""
 
     def __init__(self, status: int, code: str, message: str, param: str = "", retry_after_s: float = 0.0) -> None:
         super().__init__(message)
@@ -32,68 +32,68 @@ class ServerError(Exception):
         self.retry_after_s = retry_after_s
 
 
-class BrokenOffError(Exception):
-    """The body ended before its end: what came of it is not the whole."""
+class IncompleteResponseError(Exception):
+    """The response ended early: the audio received so far is not complete."""
 
 
-class SpeechBody:
-    """The body of one answer, as it comes. Use it as a context manager."""
+class SpeechResponse:
+    """A streaming response. Use it as a context manager."""
 
-    def __init__(self, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse) -> None:
+    def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
         self._connection = connection
-        self._answer = answer
+        self._response = response
 
     @property
     def headers(self) -> http.client.HTTPMessage:
-        """The answer's headers; their names in any case."""
-        return self._answer.headers
+        """The response headers (case-insensitive)."""
+        return self._response.headers
 
     @property
     def request_id(self) -> str:
-        """The server's id of the request."""
-        return self._answer.headers.get("X-Request-Id", "")
+        """The request id assigned by the server."""
+        return self._response.headers.get("X-Request-Id", "")
 
     @property
     def sample_rate_hz(self) -> int:
-        """Rate of the sound."""
-        return int(self._answer.headers.get("X-Sample-Rate", "0"))
+        """Sample rate of the audio."""
+        return int(self._response.headers.get("X-Sample-Rate", "0"))
 
     def __iter__(self) -> Iterator[bytes]:
-        """Bytes as they arrive. `BrokenOffError` when the server breaks off."""
+        """Yield bytes as they arrive. Raises `IncompleteResponseError` if the server aborts the response."""
         try:
-            while data := self._answer.read1(_READ_BYTES):
+            while data := self._response.read1(_READ_BYTES):
                 yield data
-            if self._answer.length:
-                raise BrokenOffError("the server closed the connection before the end of the body")
+            if self._response.length:
+                raise IncompleteResponseError("the server closed the connection before the end of the body")
         except (http.client.HTTPException, ConnectionError) as error:
-            raise BrokenOffError(f"the server broke off: {error}") from error
+            raise IncompleteResponseError(f"the server aborted the response: {error}") from error
 
     def read(self) -> bytes:
-        """All of it."""
+        """Read the whole body."""
         return b"".join(self)
 
     def pcm(self) -> Iterator[npt.NDArray[np.int16]]:
-        """Samples of a pcm body, however the network cut its bytes."""
-        left = b""
-        for data in self:
-            data = left + data
-            whole = len(data) // 2 * 2
-            left = data[whole:]
-            if whole:
-                yield np.frombuffer(data[:whole], dtype="<i2")
-        if left:
-            raise BrokenOffError("the body ended within a sample")
+        """Yield the samples of a pcm response, wherever the network splits the bytes."""
+        rest = b""
+        for received in self:
+            data = rest + received
+            complete = len(data) // 2 * 2
+            rest = data[complete:]
+            if complete:
+                yield np.frombuffer(data[:complete], dtype="<i2")
+        if rest:
+            raise IncompleteResponseError("the body ended in the middle of a sample")
 
     def events(self) -> Iterator[SpeechEvent]:
-        """The events of an sse body."""
-        return events_of(iter(self))
+        """Yield the server-sent events of the response."""
+        return parse_events(iter(self))
 
     def close(self) -> None:
-        """Leave; the server stops speaking if it still does."""
-        self._answer.close()
+        """Close the connection. The server cancels the request if it is still running."""
+        self._response.close()
         self._connection.close()
 
-    def __enter__(self) -> SpeechBody:
+    def __enter__(self) -> SpeechResponse:
         return self
 
     def __exit__(
@@ -103,12 +103,12 @@ class SpeechBody:
 
 
 class Client:
-    """A server's HTTP routes."""
+    """Client of one server."""
 
     def __init__(self, base_url: str = "http://127.0.0.1:8000", *, api_key: str = "", timeout_s: float = 120.0) -> None:
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"the server's address must be http://... or https://..., not {base_url!r}")
+            raise ValueError(f"base_url must start with http:// or https:// and name a host, not {base_url!r}")
         self._tls = parts.scheme == "https"
         self._host, self._port = parts.hostname, parts.port
         self._prefix = parts.path.rstrip("/")
@@ -116,49 +116,49 @@ class Client:
         """Sent with every request."""
         self._timeout_s = timeout_s
 
-    def speak(self, text: str, *, response_format: str = "pcm", **options: object) -> SpeechBody:
-        """Start to speak; returns when the first sound is there. `options`: other fields of the request."""
+    def speak(self, text: str, *, response_format: str = "pcm", **options: object) -> SpeechResponse:
+        """Synthesize `text`; returns when the response starts. `options`: other fields of the request body."""
         body = {"input": text, "response_format": response_format, **options}
         headers = {"Content-Type": "application/json"}
-        return SpeechBody(*self._ask("POST", "/v1/audio/speech", json.dumps(body).encode(), headers))
+        return self._send("POST", "/v1/audio/speech", json.dumps(body).encode(), headers)
 
-    def speak_events(self, text: str, *, response_format: str = "pcm", **options: object) -> SpeechBody:
-        """The same as server-sent events: read them from `events()`."""
+    def speak_events(self, text: str, *, response_format: str = "pcm", **options: object) -> SpeechResponse:
+        """Like `speak`, with server-sent events: read them with `events()`."""
         return self.speak(text, response_format=response_format, stream_format="sse", **options)
 
     def models(self) -> list[dict[str, object]]:
-        """The model and its other names."""
+        """The entries of `/v1/models`: the loaded model, then its aliases."""
         entries = self._json("GET", "/v1/models")["data"]
         assert isinstance(entries, list)
         return entries
 
     def voices(self) -> list[str]:
-        """Names that `voice` may have."""
+        """Accepted values of `voice`."""
         names = self._json("GET", "/v1/audio/voices")["voices"]
         assert isinstance(names, list)
         return [str(name) for name in names]
 
     def upload_voice(self, name: str, recording: bytes, *, transcript: str = "") -> dict[str, object]:
-        """Keep a recording as a voice."""
+        """Upload a recording as a voice."""
         boundary = secrets.token_hex(16)
-        body = form_body(boundary, {"name": name, "ref_text": transcript}, recording)
+        body = multipart_body(boundary, {"name": name, "ref_text": transcript}, recording)
         headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
         return self._json("POST", "/v1/audio/voices", body, headers)
 
     def delete_voice(self, name: str) -> dict[str, object]:
-        """Forget an uploaded voice."""
+        """Delete an uploaded voice."""
         return self._json("DELETE", f"/v1/audio/voices/{quote(name, safe='')}")
 
     def request(self, request_id: str) -> dict[str, object]:
-        """What became of a request."""
+        """The record of a request: status, outcome and timing."""
         return self._json("GET", f"/v1/requests/{quote(request_id, safe='')}")
 
     def health(self) -> bool:
-        """Whether the server answers."""
+        """Whether the server responds."""
         return self._json("GET", "/health")["status"] == "ok"
 
     def ready(self) -> bool:
-        """Whether the server takes new speech."""
+        """Whether the server accepts new requests."""
         try:
             self._json("GET", "/ready")
         except (ServerError, OSError):
@@ -166,45 +166,45 @@ class Client:
         return True
 
     def metrics(self) -> str:
-        """Prometheus' text."""
-        with SpeechBody(*self._ask("GET", "/metrics")) as body:
-            return body.read().decode()
+        """The metrics in Prometheus' text format."""
+        with self._send("GET", "/metrics") as response:
+            return response.read().decode()
 
     def _json(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> dict[str, object]:
-        with SpeechBody(*self._ask(method, path, body, headers or {})) as answer:
-            value = json.loads(answer.read())
+        with self._send(method, path, body, headers) as response:
+            value = json.loads(response.read())
         assert isinstance(value, dict)
         return value
 
-    def _ask(
+    def _send(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
-    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+    ) -> SpeechResponse:
         kind = http.client.HTTPSConnection if self._tls else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=self._timeout_s)
         try:
             connection.request(method, self._prefix + path, body or None, {**self.headers, **(headers or {})})
-            answer = connection.getresponse()
-            if answer.status >= 400:
-                raise refusal(answer.status, answer.read(), answer.headers.get("Retry-After", "0"))
+            response = connection.getresponse()
+            if response.status >= 400:
+                raise parse_error(response.status, response.read(), response.headers.get("Retry-After", "0"))
         except BaseException:
             connection.close()
             raise
-        return connection, answer
+        return SpeechResponse(connection, response)
 
 
-def refusal(status: int, body: bytes, retry_after: str) -> ServerError:
-    """The error in an answer's body."""
+def parse_error(status: int, body: bytes, retry_after: str) -> ServerError:
+    """The error of an error response; the raw body if it is not in the server's format."""
     try:
-        told = json.loads(body)["error"]
-        return ServerError(status, str(told["code"]), str(told["message"]), told["param"] or "", float(retry_after))
+        error = json.loads(body)["error"]
+        return ServerError(status, str(error["code"]), str(error["message"]), error["param"] or "", float(retry_after))
     except (ValueError, KeyError, TypeError):
         return ServerError(status, "http_error", body.decode(errors="replace")[:300])
 
 
-def form_body(boundary: str, fields: Mapping[str, str], recording: bytes) -> bytes:
-    """A multipart form with text fields and one recording (RFC 7578)."""
+def multipart_body(boundary: str, fields: Mapping[str, str], recording: bytes) -> bytes:
+    """A multipart/form-data body with text fields and one recording (RFC 7578)."""
     parts = [
         f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
         for name, value in fields.items()

@@ -1,7 +1,6 @@
-"""Bytes of 16 bit PCM as they come from a network, in pieces of any length, back to samples.
+"""Decode 16-bit PCM received as byte strings of any length, including odd ones.
 
-A `PcmJoiner` owns the odd byte between two pieces of one utterance, and never carries it into the next. Knows no
-socket.
+Use one `PcmJoiner` per connection and call `end` or `reset` after each utterance.
 """
 
 from __future__ import annotations
@@ -13,24 +12,25 @@ from legato.errors import InputError
 
 
 class PcmJoiner:
-    """Pieces of one utterance in, int16 samples out."""
+    """Converts the bytes of an utterance to int16 samples; keeps half a sample between calls."""
 
     def __init__(self) -> None:
-        self._odd = b""
+        self._rest = b""
 
-    def take(self, piece: bytes) -> npt.NDArray[np.int16]:
-        """The samples that are whole by now."""
-        data = self._odd + piece
-        whole = len(data) - len(data) % 2
-        self._odd = data[whole:]
-        return np.frombuffer(data[:whole], dtype="<i2").astype(np.int16)
+    def decode(self, data: bytes) -> npt.NDArray[np.int16]:
+        """The samples that are complete after the next bytes."""
+        data = self._rest + data
+        complete = len(data) - len(data) % 2
+        self._rest = data[complete:]
+        return np.frombuffer(data[:complete], dtype="<i2").astype(np.int16)
 
     def end(self) -> None:
-        """The utterance is over; half a sample left is an `InputError`, and forgotten."""
-        odd, self._odd = self._odd, b""
-        if odd:
-            raise InputError("the utterance ended in the middle of a sample: a byte was lost on the way")
+        """End the utterance. Raises `InputError` if half a sample is left, and discards it."""
+        rest = self._rest
+        self._rest = b""
+        if rest:
+            raise InputError("the utterance ended in the middle of a sample: a byte was lost in transit")
 
     def reset(self) -> None:
-        """The utterance was cut off: what is left of it is nothing."""
-        self._odd = b""
+        """Discard half a sample of a cancelled utterance."""
+        self._rest = b""

@@ -1,1 +1,1 @@
-"""Frozen settings: the model's from the checkpoint's JSON, and our own. The only reader of the environment."""
+"""Frozen settings: model configuration from a checkpoint, engine and server settings, environment variables."""

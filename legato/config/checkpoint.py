@@ -1,10 +1,8 @@
-"""A checkpoint's JSON -> `ModelConfig`: the one constructor for the foreign configuration.
+"""Read a checkpoint's JSON files into a `ModelConfig`. No other module reads the official model keys.
 
-Owns the names and meanings of the official keys. Three kinds of keys: what the computation needs is required and
-typed; a switch whose other value would change the computation is refused by name; everything else (generation
-leftovers of the training framework, what fine-tuning tools add) is ignored. Class defaults of the official package
-are wrong for the released models, so an absent size or id is an error, never a default.
-Knows no tensors and fetches nothing: `models/hub.py` does.
+Keys that the computation needs are required and typed. A switch with an unsupported value is an error that names the
+key. All other keys (leftovers of the training framework, additions of fine-tuning tools) are ignored. The class
+defaults of the official package are wrong for the released models, so a missing size or id is an error.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from legato.config.codec_checkpoint import TOKENIZER_TYPE, codec_location, read_codec_config
-from legato.config.foreign import Section, read_json
+from legato.config.json_reader import Section, read_json
 from legato.config.model import (
     BpeTextConfig,
     CodecConfig,
@@ -28,6 +26,8 @@ from legato.config.model import (
     TransformerConfig,
 )
 from legato.config.quantization import KEY, METHOD, NONE, STORED
+from legato.errors import ConfigError, SamplingError
+from legato.types import SamplingParams
 
 KINDS = ("base", "custom_voice", "voice_design", "embedded")
 FRONT_ENDS = ("english_phones",)
@@ -36,18 +36,18 @@ _PLAIN = "the talker and the predictor have plain, full, causal attention"
 
 
 def read_model_config(folder: Path, codec_folder: Path | None = None) -> ModelConfig:
-    """The configuration of the checkpoint in `folder`.
+    """Read the configuration of the checkpoint in `folder`.
 
     The speech tokenizer is read from `codec_folder` (see `codec_location`). Raises `CheckpointError` for a missing
-    file and `ConfigError`, naming the key, for a value that is missing, mistyped or not supported.
+    file and `ConfigError` with the key for a value that is missing, has the wrong type or is not supported.
     """
     folder = Path(folder)
-    top = read_json(folder / "config.json", "it describes the model; is this the folder of a checkpoint?")
+    top = read_json(folder / "config.json", "it describes the model; is this a checkpoint folder?")
     kind = top.string("tts_model_type")
     if kind not in KINDS:
-        raise top.fail("tts_model_type", f"one of {', '.join(KINDS)}")
+        raise top.error("tts_model_type", f"one of {', '.join(KINDS)}")
     if top.string("tokenizer_type") != TOKENIZER_TYPE:
-        raise top.fail("tokenizer_type", f"{TOKENIZER_TYPE} (the 25 Hz models use another codec)")
+        raise top.error("tokenizer_type", f"{TOKENIZER_TYPE} (the 25 Hz models use another codec)")
     section = top.section("talker_config")
     text = _text(folder, top, section)
     talker = _talker(section, text, official=kind != "embedded")
@@ -67,15 +67,15 @@ def read_model_config(folder: Path, codec_folder: Path | None = None) -> ModelCo
 
 
 def _quantization(top: Section) -> str:
-    """How the weights are stored: as they were trained, or as `legato quantize` wrote them."""
+    """Storage format of the weights: `NONE`, or a mode written by `legato quantize`."""
     if not top.has(KEY):
         return NONE
     stored = top.section(KEY)
     if stored.string("quant_method") != METHOD:
-        raise stored.fail("quant_method", f"{METHOD}; use the unquantised checkpoint and `legato quantize`")
+        raise stored.error("quant_method", f"{METHOD}; use the unquantized checkpoint and `legato quantize`")
     mode = stored.string("mode")
     if mode not in STORED:
-        raise stored.fail("mode", f"one of {', '.join(STORED)}")
+        raise stored.error("mode", f"one of {', '.join(STORED)}")
     return mode
 
 
@@ -90,9 +90,9 @@ def _talker(section: Section, text: BpeTextConfig | PhoneTextConfig, *, official
     if isinstance(text, PhoneTextConfig):
         feedback = section.integer("feedback_codebooks")
         if feedback > num_codebooks:
-            raise section.fail("feedback_codebooks", f"at most num_code_groups ({num_codebooks})")
+            raise section.error("feedback_codebooks", f"at most num_code_groups ({num_codebooks})")
     speakers = section.ids("spk_id", below=vocab_size)
-    section.expect("tie_word_embeddings", (False,), "the talker's head has weights of its own")
+    section.expect("tie_word_embeddings", (False,), "the talker's head has its own weights")
     return TalkerConfig(
         stack=_stack(section),
         vocab_size=vocab_size,
@@ -121,7 +121,7 @@ def _language_ids(section: Section, languages: dict[str, int], vocab_size: int) 
 
 
 def _dialects(section: Section, speakers: dict[str, int], languages: dict[str, int]) -> dict[str, str]:
-    """`spk_is_dialect`: false or the dialect's language name. A speaker without an entry has no dialect."""
+    """Read `spk_is_dialect`: false or a dialect's language name per speaker. A missing entry means no dialect."""
     table = section.section("spk_is_dialect")
     dialects: dict[str, str] = {}
     for speaker in table.names():
@@ -129,9 +129,9 @@ def _dialects(section: Section, speakers: dict[str, int], languages: dict[str, i
         if value is False:
             continue
         if not isinstance(value, str) or value.lower() not in languages:
-            raise table.fail(speaker, "false or the name of a language in codec_language_id")
+            raise table.error(speaker, "false or the name of a language in codec_language_id")
         if speaker.lower() not in speakers:
-            raise table.fail(speaker, "the dialect of a speaker in spk_id")
+            raise table.error(speaker, "the dialect of a speaker in spk_id")
         dialects[speaker.lower()] = value.lower()
     return dialects
 
@@ -139,20 +139,20 @@ def _dialects(section: Section, speakers: dict[str, int], languages: dict[str, i
 def _id(section: Section, key: str, vocab_size: int) -> int:
     number = section.integer(key, at_least=0)
     if number >= vocab_size:
-        raise section.fail(key, f"a row of the codec embedding, below vocab_size ({vocab_size})")
+        raise section.error(key, f"a row of the codec embedding, below vocab_size ({vocab_size})")
     return number
 
 
 def _stack(section: Section) -> TransformerConfig:
-    """A stack of talker layers, after refusing every switch that would change what a layer computes."""
+    """Read a transformer stack. Switches that would change the computation of a layer must have the supported value."""
     section.expect("hidden_act", ("silu",), "the MLP is SwiGLU with silu")
     section.expect("attention_bias", (False,), "q, k, v and o have no bias")
     section.expect("use_sliding_window", (False,), _PLAIN)
-    if section.value("use_sliding_window") is not False:  # switched off, the width is a leftover
+    if section.value("use_sliding_window") is not False:  # if off, the window size has no effect
         section.expect("sliding_window", (), _PLAIN)
     layer_types = section.value("layer_types")
     if layer_types is not None and (not isinstance(layer_types, list) or set(layer_types) - {"full_attention"}):
-        raise section.fail("layer_types", f"all full_attention: {_PLAIN}")
+        raise section.error("layer_types", f"all full_attention: {_PLAIN}")
     head_dim = section.integer("head_dim")
     _check_rope(section, head_dim)
     stack = TransformerConfig(
@@ -167,15 +167,15 @@ def _stack(section: Section) -> TransformerConfig:
         max_position_embeddings=section.integer("max_position_embeddings"),
     )
     if stack.num_attention_heads % stack.num_key_value_heads:
-        raise section.fail("num_key_value_heads", f"a divisor of num_attention_heads ({stack.num_attention_heads})")
+        raise section.error("num_key_value_heads", f"a divisor of num_attention_heads ({stack.num_attention_heads})")
     if head_dim % 2:
-        raise section.fail("head_dim", "even, because positions are rotated in pairs")
+        raise section.error("head_dim", "even, because RoPE rotates pairs")
     return stack
 
 
 def _check_rope(section: Section, head_dim: int) -> None:
-    """Null, or the interleaved three-section form whose rows are always equal here, which makes it plain RoPE."""
-    section.expect("rope_parameters", (), "write rope_theta and rope_scaling, as the official files do")
+    """Check that positions are plain RoPE: no scaling, or the interleaved three-section form, whose rows are equal."""
+    section.expect("rope_parameters", (), "use rope_theta and rope_scaling, as the official files do")
     if not section.has("rope_scaling"):
         return
     rope = section.section("rope_scaling")
@@ -187,11 +187,11 @@ def _check_rope(section: Section, head_dim: int) -> None:
     for key in sorted(unknown):
         rope.expect(key, (), why)
     if rope.has("mrope_section") and sum(rope.integers("mrope_section")) != head_dim // 2:
-        raise rope.fail("mrope_section", f"three sections that sum to half of head_dim ({head_dim // 2})")
+        raise rope.error("mrope_section", f"three sections that sum to half of head_dim ({head_dim // 2})")
 
 
 def _code_predictor(section: Section, num_codebooks: int) -> CodePredictorConfig:
-    section.expect("tie_word_embeddings", (False,), "every head of the predictor has weights of its own")
+    section.expect("tie_word_embeddings", (False,), "each head of the code predictor has its own weights")
     section.expect("num_code_groups", (num_codebooks,), f"the talker's num_code_groups is {num_codebooks}")
     return CodePredictorConfig(
         stack=_stack(section), codebook_size=section.integer("vocab_size"), num_codebooks=num_codebooks
@@ -201,7 +201,7 @@ def _code_predictor(section: Section, num_codebooks: int) -> CodePredictorConfig
 def _speaker_encoder(top: Section, talker: Section) -> SpeakerEncoderConfig:
     section = top.section("speaker_encoder_config")
     if section.integer("enc_dim") != talker.integer("hidden_size"):
-        raise section.fail("enc_dim", f"the talker's hidden_size ({talker.integer('hidden_size')})")
+        raise section.error("enc_dim", f"the talker's hidden_size ({talker.integer('hidden_size')})")
     return SpeakerEncoderConfig(enc_dim=section.integer("enc_dim"), sample_rate_hz=section.integer("sample_rate"))
 
 
@@ -209,7 +209,7 @@ def _speaker_encoder(top: Section, talker: Section) -> SpeakerEncoderConfig:
 
 
 def _text(folder: Path, top: Section, talker: Section) -> BpeTextConfig | PhoneTextConfig:
-    """The checkpoint chooses its front end: phones where talker_config has `text_track`, BPE where it has not."""
+    """Read the text configuration: phones if talker_config has `text_track`, else BPE."""
     if talker.has("text_track"):
         return _phone_text(talker.section("text_track"))
     vocab_size = talker.integer("text_vocab_size")
@@ -223,14 +223,14 @@ def _text(folder: Path, top: Section, talker: Section) -> BpeTextConfig | PhoneT
         im_start_id=_id(top, "im_start_token_id", vocab_size),
         im_end_id=_id(top, "im_end_token_id", vocab_size),
         assistant_id=_id(vocabulary, "assistant", vocab_size),
-        newline_id=_id(vocabulary, "\u010a", vocab_size),  # byte-level BPE writes the newline byte so
+        newline_id=_id(vocabulary, "\u010a", vocab_size),  # the newline byte in byte-level BPE
     )
 
 
 def _phone_text(section: Section) -> PhoneTextConfig:
     front_end = section.string("front_end")
     if front_end not in FRONT_ENDS:
-        raise section.fail("front_end", f"one of {', '.join(FRONT_ENDS)}")
+        raise section.error("front_end", f"one of {', '.join(FRONT_ENDS)}")
     duration = section.section("duration")
     return PhoneTextConfig(
         front_end=front_end,
@@ -246,41 +246,45 @@ def _phone_text(section: Section) -> PhoneTextConfig:
     )
 
 
-# --- between the parts ------------------------------------------------------------------------------------------------
+# --- consistency ------------------------------------------------------------------------------------------------------
 
 
 def _check_codebooks(
     section: Section, talker: TalkerConfig, predictor: CodePredictorConfig, codec: CodecConfig
 ) -> None:
-    """What must agree between the parts; codes beyond the codec's tables must not be reachable."""
+    """Check that codebook sizes agree and that the talker's special ids are not codec codes."""
     if codec.decoder.num_quantizers != talker.num_codebooks:
-        raise section.fail("num_code_groups", f"the codec's num_quantizers ({codec.decoder.num_quantizers})")
+        raise section.error("num_code_groups", f"the codec's num_quantizers ({codec.decoder.num_quantizers})")
     size = codec.decoder.codebook_size
     if predictor.codebook_size != size:
-        raise section.fail("code_predictor_config", f"of vocab_size {size}, the codec's codebook_size")
+        raise section.error("code_predictor_config", f"of vocab_size {size}, the codec's codebook_size")
     for name, number in (("codec_pad_id", talker.ids.pad), ("codec_bos_id", talker.ids.bos)):
         if number < size:
-            raise section.fail(name, f"beyond the codes (0..{size - 1})")
+            raise section.error(name, f"beyond the codes (0..{size - 1})")
     if talker.ids.eos < size:
-        raise section.fail("codec_eos_token_id", f"beyond the codes (0..{size - 1})")
+        raise section.error("codec_eos_token_id", f"beyond the codes (0..{size - 1})")
 
 
 # --- generation ------------------------------------------------------------------------------------------------------
 
 
 def _generation(folder: Path) -> GenerationDefaults:
-    """`do_sample` false means greedy, which is temperature 0 here."""
+    """Read the sampling defaults. `do_sample: false` (greedy) becomes temperature 0."""
     section = read_json(
         folder / "generation_config.json",
-        "it holds the sampling values that the model was tuned for; copy it from the official checkpoint",
+        "it has the sampling defaults of the model; copy it from the official checkpoint",
     )
-    return GenerationDefaults(
-        temperature=section.number("temperature") if section.boolean("do_sample") else 0.0,
-        top_k=section.integer("top_k", at_least=0),
-        top_p=section.number("top_p"),
-        repetition_penalty=section.number("repetition_penalty"),
-        predictor_temperature=section.number("subtalker_temperature") if section.boolean("subtalker_dosample") else 0.0,
-        predictor_top_k=section.integer("subtalker_top_k", at_least=0),
-        predictor_top_p=section.number("subtalker_top_p"),
-        max_new_tokens=section.integer("max_new_tokens"),
-    )
+    predictor_greedy = not section.boolean("subtalker_dosample")
+    try:
+        sampling = SamplingParams(
+            temperature=section.number("temperature") if section.boolean("do_sample") else 0.0,
+            top_k=section.integer("top_k", at_least=0),
+            top_p=section.number("top_p"),
+            repetition_penalty=section.number("repetition_penalty"),
+            predictor_temperature=0.0 if predictor_greedy else section.number("subtalker_temperature"),
+            predictor_top_k=section.integer("subtalker_top_k", at_least=0),
+            predictor_top_p=section.number("subtalker_top_p"),
+        )
+    except SamplingError as error:
+        raise ConfigError(f"{folder / 'generation_config.json'}: {error}", field=error.field) from error
+    return GenerationDefaults(sampling, max_new_tokens=section.integer("max_new_tokens"))

@@ -1,7 +1,6 @@
-"""The speech tokenizer's JSON -> `CodecConfig`, and where a checkpoint's speech tokenizer is.
+"""Locate a checkpoint's speech tokenizer and read its JSON into a `CodecConfig`.
 
-Owns the names of the codec's keys; the rules are those of `checkpoint.py`: sizes are required, switches that would
-change the computation are refused by name, the rest is ignored. Knows nothing of the talker.
+The rules of `checkpoint.py` apply: sizes are required, unsupported switches are errors, other keys are ignored.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from math import prod
 from pathlib import Path
 
-from legato.config.foreign import Section, read_json
+from legato.config.json_reader import Section, read_json
 from legato.config.model import CodecConfig, CodecDecoderConfig, CodecEncoderConfig
 from legato.errors import CheckpointError
 
@@ -18,40 +17,41 @@ CODEC_FOLDER = "speech_tokenizer"
 
 
 def codec_location(folder: Path, codec_folder: Path | None = None) -> Path:
-    """Where the speech tokenizer of `folder` is: `codec_folder` if given, else inside `folder`, else beside it.
+    """Path of the speech tokenizer of `folder`: `codec_folder` if given, else a subfolder or sibling of `folder`.
 
-    Beside means ``speech_tokenizer`` or ``Qwen3-TTS-Tokenizer-12Hz`` in the parent folder. Raises `CheckpointError`
-    naming all places looked at.
+    Siblings are ``speech_tokenizer`` and ``Qwen3-TTS-Tokenizer-12Hz`` in the parent folder. Raises `CheckpointError`
+    with all paths that were tried.
     """
     if codec_folder is not None:
-        places = [codec_folder, codec_folder / CODEC_FOLDER]
+        candidates = [codec_folder, codec_folder / CODEC_FOLDER]
     else:
         parent = folder.resolve().parent
-        places = [folder / CODEC_FOLDER, parent / CODEC_FOLDER, parent / "Qwen3-TTS-Tokenizer-12Hz"]
-    for place in places:
-        if (place / "config.json").is_file() and read_json(place / "config.json", "").has("decoder_config"):
-            return place
-    looked = ", ".join(str(place) for place in places)
+        candidates = [folder / CODEC_FOLDER, parent / CODEC_FOLDER, parent / "Qwen3-TTS-Tokenizer-12Hz"]
+    for path in candidates:
+        if (path / "config.json").is_file() and read_json(path / "config.json", "").has("decoder_config"):
+            return path
+    tried = ", ".join(str(path) for path in candidates)
     raise CheckpointError(
-        f"no speech tokenizer (config.json with a decoder_config) in {looked}: "
-        "copy the speech_tokenizer folder of any official 12 Hz checkpoint into the checkpoint's folder, "
-        "or name its place",
+        f"no speech tokenizer (config.json with a decoder_config) in {tried}: "
+        "copy the speech_tokenizer folder of any official 12 Hz checkpoint into the checkpoint folder, "
+        "or specify its path",
         field=CODEC_FOLDER,
     )
 
 
 def read_codec_config(folder: Path) -> CodecConfig:
+    """Read the configuration of the speech tokenizer in `folder`. Raises like `read_model_config`."""
     top = read_json(folder / "config.json", "it describes the speech tokenizer")
     top.expect("model_type", (TOKENIZER_TYPE,), "the 25 Hz models use another codec")
     rate = top.integer("output_sample_rate")
     frame = top.integer("decode_upsample_rate")
     decoder = _codec_decoder(top.section("decoder_config"))
     if prod(decoder.upsampling_ratios) * prod(decoder.upsample_rates) != frame:
-        raise top.fail("decode_upsample_rate", "the product of upsampling_ratios and upsample_rates")
+        raise top.error("decode_upsample_rate", "the product of upsampling_ratios and upsample_rates")
     encoder = None
     if top.has("encoder_config"):
-        top.expect("input_sample_rate", (rate,), f"references are encoded at the output rate ({rate})")
-        top.expect("encode_downsample_rate", (frame,), f"codes have the decoder's frame ({frame} samples)")
+        top.expect("input_sample_rate", (rate,), f"references are encoded at the output sample rate ({rate})")
+        top.expect("encode_downsample_rate", (frame,), f"encoder and decoder share one frame size ({frame} samples)")
         encoder = _codec_encoder(top, top.section("encoder_config"), decoder)
     return CodecConfig(sample_rate_hz=rate, frame_samples=frame, decoder=decoder, encoder=encoder)
 
@@ -59,7 +59,7 @@ def read_codec_config(folder: Path) -> CodecConfig:
 def _codec_decoder(section: Section) -> CodecDecoderConfig:
     section.expect("hidden_act", ("silu",), "the MLP is SwiGLU with silu")
     section.expect("attention_bias", (False,), "q, k, v and o have no bias")
-    section.expect("num_semantic_quantizers", (1,), "one semantic table is looked up")
+    section.expect("num_semantic_quantizers", (1,), "there is one semantic codebook")
     section.expect("rope_scaling", (), "positions are plain RoPE")
     return CodecDecoderConfig(
         num_quantizers=section.integer("num_quantizers", at_least=2),
@@ -87,12 +87,12 @@ def _codec_encoder(top: Section, section: Section, decoder: CodecDecoderConfig) 
     valid = top.integer("encoder_valid_num_quantizers", at_least=2)
     stored = section.integer("num_quantizers", at_least=2)
     if not valid == decoder.num_quantizers <= stored:
-        raise top.fail(
+        raise top.error(
             "encoder_valid_num_quantizers",
             f"the decoder's num_quantizers ({decoder.num_quantizers}) and at most the encoder's ({stored})",
         )
     if section.integer("codebook_size") != decoder.codebook_size:
-        raise section.fail("codebook_size", f"the decoder's codebook_size ({decoder.codebook_size})")
+        raise section.error("codebook_size", f"the decoder's codebook_size ({decoder.codebook_size})")
     return CodecEncoderConfig(
         num_filters=section.integer("num_filters"),
         kernel_size=section.integer("kernel_size"),
@@ -122,14 +122,14 @@ def _check_encoder(section: Section) -> None:
     section.expect("hidden_act", ("gelu",), "the encoder's MLP is exact GELU")
     section.expect("attention_bias", (False,), "q, k, v and o have no bias")
     section.expect("use_causal_conv", (True,), "the encoder is causal")
-    section.expect("use_conv_shortcut", (False,), "the residual blocks add their input as it is")
+    section.expect("use_conv_shortcut", (False,), "the residual blocks have identity shortcuts")
     section.expect("pad_mode", ("constant",), "convolutions are padded with zeros")
-    section.expect("num_semantic_quantizers", (1,), "one semantic table is searched")
+    section.expect("num_semantic_quantizers", (1,), "there is one semantic codebook")
     section.expect("audio_channels", (1,), "references are mono")
     section.expect("rope_scaling", (), "positions are plain RoPE")
     if section.has("vector_quantization_hidden_dimension"):
         section.expect(
             "vector_quantization_hidden_dimension",
             (section.integer("codebook_dim"),),
-            "codes are searched in the width of the tables",
+            "the quantizer works in the codebook dimension",
         )

@@ -1,68 +1,82 @@
-"""Limits and settings of one engine, frozen, with the one documented default of each. Knows no checkpoint."""
+"""Limits and settings of one engine, with the single documented default of each. Plain frozen values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from legato.config.deprecation import accept_old_names
 from legato.errors import InputError
+
+ENGINE_RENAMES = {
+    "streams": "max_num_seqs",
+    "positions": "max_seq_len",
+    "queue": "max_queue",
+    "graphs": "cuda_graphs",
+}
+"""Names of fields in version 0.1 and their present names."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """How much one engine holds and computes at once.
+    """Limits and settings of one engine.
 
-    `streams`: streams that speak at the same time; each has one codec slot.
-    `kv_slots`: sequences that hold talker positions at once. One more than `streams` lets the next segment of a long
-    text be prefilled while the present one still speaks.
-    `positions`: prompt and frames that one sequence may take; 2,048 is about two and a half minutes. The memory it
-    costs is printed by `legato doctor --model`.
-    `prefill_positions`: prompt positions computed in one turn. `prefill_beside`: the same beside a listener with less
-    than a second in hand, so that running streams keep their pace; deterministic mode always keeps to the smaller.
-    `rows_per_turn`: sequences that step in one turn; of more than these, those with the most sound in hand wait.
-    `queue`: streams that may wait for a slot; one more is refused.
-    `voice_cache_bytes`: cloned voices kept for reuse.
-    `prefix_cache_bytes`: talker positions kept for the next request with the same voice or instruction; 0 keeps none.
-    `deterministic`: on a CPU in float32 the same request and seed give the same codes and samples to the bit, alone and
-    in any company. Calls have one row, but of parts that change no bit of it in any batch (what is compiled for this
-    CPU), so it costs the gain of batching elsewhere alone.
-    `graphs`: on CUDA the work of a step is recorded before the engine is ready, and then launched by one call. On a CPU
-    there is nothing to record.
+    `max_num_seqs`: streams that generate at the same time. Each has one codec slot.
+    `kv_slots`: KV slots of the talker; 0 means `max_num_seqs` + 1. One more than `max_num_seqs` lets the engine prefill
+    the next segment of a long text while the current segment is still being generated.
+    `max_seq_len`: prompt positions and frames of one sequence. 2,048 is about two and a half minutes of audio.
+    `legato doctor --model` prints the memory that this takes.
+    `prefill_positions`: prompt positions computed in one engine step.
+    `live_prefill_positions`: the same while a live stream has less than a second of buffered audio, so that it does not
+    underrun. Deterministic mode always uses the smaller of the two.
+    `max_batch_size`: sequences decoded in one engine step. If more are ready, those with the most buffered audio wait.
+    `max_queue`: streams that may wait for a slot. One more is refused with `QueueFullError`.
+    `voice_cache_bytes`: size of the cache of cloned voices.
+    `prefix_cache_bytes`: size of the cache of prompt prefixes (same voice or instruction); 0 disables it.
+    `deterministic`: on a CPU in float32, the same request and seed give bit-identical codes and samples for every batch
+    composition. Models whose backend is not batch-invariant then run with batch size 1.
+    `cuda_graphs`: on CUDA, capture the work of a step as CUDA graphs before the engine is ready. No effect on a CPU.
     """
 
-    streams: int = 1
-    kv_slots: int = 2
-    positions: int = 2048
+    max_num_seqs: int = 1
+    kv_slots: int = 0
+    max_seq_len: int = 2048
     prefill_positions: int = 512
-    prefill_beside: int = 64
-    rows_per_turn: int = 64
-    queue: int = 64
+    live_prefill_positions: int = 64
+    max_batch_size: int = 64
+    max_queue: int = 64
     voice_cache_bytes: int = 256 * 2**20
     prefix_cache_bytes: int = 64 * 2**20
     deterministic: bool = False
-    graphs: bool = True
+    cuda_graphs: bool = True
 
     @property
     def rows_per_call(self) -> int:
-        """Rows that one call of a model computes together, where a batch may change how a row is rounded."""
+        """Batch size of one model call where the backend is not batch-invariant."""
         return 1 if self.deterministic else self.kv_slots
 
     @property
-    def prefill_per_turn(self) -> tuple[int, int]:
-        """Prompt positions that a turn computes: at most, and beside a listener who could run dry."""
-        beside = min(self.prefill_beside, self.prefill_positions)
+    def prefill_limits(self) -> tuple[int, int]:
+        """Prompt positions computed in one step: the maximum, and the maximum while a live stream may underrun."""
+        beside = min(self.live_prefill_positions, self.prefill_positions)
         return beside if self.deterministic else self.prefill_positions, beside
 
     def __post_init__(self) -> None:
-        prefill = ("prefill_positions", "prefill_beside")
-        for name in ("streams", "kv_slots", "positions", *prefill, "rows_per_turn", "queue", "voice_cache_bytes"):
+        if self.kv_slots == 0:
+            object.__setattr__(self, "kv_slots", self.max_num_seqs + 1)
+        at_least_one = ("max_num_seqs", "kv_slots", "max_seq_len", "prefill_positions", "live_prefill_positions")
+        for name in (*at_least_one, "max_batch_size", "max_queue", "voice_cache_bytes"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}", field=name)
         if self.prefix_cache_bytes < 0:
             raise InputError(
                 f"prefix_cache_bytes must be 0 or more, not {self.prefix_cache_bytes}", field="prefix_cache_bytes"
             )
-        if self.kv_slots < self.streams:
+        if self.kv_slots < self.max_num_seqs:
             raise InputError(
-                f"kv_slots ({self.kv_slots}) must be at least streams ({self.streams}): a stream that speaks needs one",
+                f"kv_slots ({self.kv_slots}) must be at least max_num_seqs ({self.max_num_seqs}): "
+                "each active stream needs a KV slot",
                 field="kv_slots",
             )
+
+
+EngineConfig.__init__ = accept_old_names(**ENGINE_RENAMES)(EngineConfig.__init__)  # type: ignore[method-assign]

@@ -1,7 +1,7 @@
-"""What a checkpoint computes, as frozen typed values. Read from its JSON by `config/checkpoint.py` alone.
+"""Model configuration as frozen dataclasses, read from a checkpoint by `config/checkpoint.py`.
 
-Owns no defaults: class defaults of the official package are wrong for the released models, so every value that the
-computation needs comes from the checkpoint.
+There are no defaults: the class defaults of the official package are wrong for the released models, so all values
+come from the checkpoint.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from legato.config.quantization import NONE
+from legato.types import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)
 class TransformerConfig:
-    """A stack of pre-norm decoder layers: GQA with per-head q/k RMSNorm, rotate-half RoPE, SwiGLU."""
+    """A stack of pre-norm transformer layers: GQA with per-head q/k RMSNorm, rotate-half RoPE, SwiGLU."""
 
     hidden_size: int
     intermediate_size: int
@@ -28,9 +29,9 @@ class TransformerConfig:
 
 @dataclass(frozen=True, slots=True)
 class BpeTextConfig:
-    """Text side of the official models: one BPE id a position, embedded and projected to the talker's width.
+    """Text input of the official models: one BPE id per position, embedded and projected to the talker's hidden size.
 
-    `im_start_id`, `assistant_id`, `newline_id` are the role block that opens every prompt.
+    `im_start_id`, `assistant_id` and `newline_id` form the role block at the start of every prompt.
     """
 
     text_vocab_size: int
@@ -46,7 +47,7 @@ class BpeTextConfig:
 
 @dataclass(frozen=True, slots=True)
 class DurationConfig:
-    """Sizes of the embedded voice's duration net."""
+    """Sizes of the embedded voice's duration predictor."""
 
     hidden_size: int
     num_layers: int
@@ -55,7 +56,7 @@ class DurationConfig:
 
 @dataclass(frozen=True, slots=True)
 class PhoneTextConfig:
-    """Text side of the embedded voice: one phone id for each table (a quarter of a frame each), embeddings summed."""
+    """Text input of the embedded voice: `tables` phone ids per position (one per quarter frame), embeddings summed."""
 
     front_end: str
     phones: tuple[str, ...]
@@ -70,7 +71,7 @@ TextConfig = BpeTextConfig | PhoneTextConfig
 
 @dataclass(frozen=True, slots=True)
 class CodecIds:
-    """Rows of the talker's codec embedding that are not codes. The think/nothink ids exist in official models alone."""
+    """Special rows of the talker's codec embedding that all models have (see also `LanguageIds`)."""
 
     pad: int
     bos: int
@@ -79,7 +80,7 @@ class CodecIds:
 
 @dataclass(frozen=True, slots=True)
 class LanguageIds:
-    """Language tags of the official models; `languages` maps lower-case names to ids, dialects included."""
+    """Language tag ids of the official models. `languages` maps lower-case names to ids and includes dialects."""
 
     think: int
     nothink: int
@@ -90,11 +91,11 @@ class LanguageIds:
 
 @dataclass(frozen=True, slots=True)
 class TalkerConfig:
-    """The talker: `stack`, its codec vocabulary, its text side and its tables of speakers and languages.
+    """The talker: transformer stack, codec vocabulary, text input, speakers and languages.
 
-    `num_codebooks` are the codes of a frame; the first `feedback_codebooks` of them are summed into the next input (all
-    of them in the official models). `speakers` maps lower-case names to rows; `dialects` maps a speaker to its
-    dialect's language name. `language_ids` is None where the model has no language tag (the embedded voice).
+    `num_codebooks`: codes per frame. The embeddings of the first `feedback_codebooks` are summed into the next input
+    (all of them in the official models). `speakers` maps lower-case names to codec embedding rows, `dialects` maps
+    speakers to language names. `language_ids` is `None` if the model has no language tag (embedded voice).
     """
 
     stack: TransformerConfig
@@ -110,7 +111,7 @@ class TalkerConfig:
 
 @dataclass(frozen=True, slots=True)
 class CodePredictorConfig:
-    """The code predictor; `codebook_size` codes in each residual codebook."""
+    """The code predictor. `codebook_size`: codes per residual codebook."""
 
     stack: TransformerConfig
     codebook_size: int
@@ -119,7 +120,7 @@ class CodePredictorConfig:
 
 @dataclass(frozen=True, slots=True)
 class SpeakerEncoderConfig:
-    """ECAPA-TDNN of Base checkpoints; sizes other than the output width are fixed by the architecture."""
+    """ECAPA-TDNN speaker encoder of Base checkpoints. All other sizes are fixed by the architecture."""
 
     enc_dim: int
     sample_rate_hz: int
@@ -127,7 +128,7 @@ class SpeakerEncoderConfig:
 
 @dataclass(frozen=True, slots=True)
 class CodecDecoderConfig:
-    """Codes -> samples, in the official module graph."""
+    """Codec decoder: codes to samples."""
 
     num_quantizers: int
     num_semantic_quantizers: int
@@ -150,7 +151,7 @@ class CodecDecoderConfig:
 
 @dataclass(frozen=True, slots=True)
 class CodecEncoderConfig:
-    """Samples -> codes (Mimi). `num_quantizers` stored levels, of which `valid_quantizers` are computed."""
+    """Codec encoder (Mimi): samples to codes. Only the first `valid_quantizers` of `num_quantizers` are computed."""
 
     num_filters: int
     kernel_size: int
@@ -177,7 +178,7 @@ class CodecEncoderConfig:
 
 @dataclass(frozen=True, slots=True)
 class CodecConfig:
-    """The speech tokenizer. `encoder` is None where the checkpoint has no encoder (the embedded voice)."""
+    """The speech tokenizer. `encoder` is `None` if the checkpoint has none (embedded voice)."""
 
     sample_rate_hz: int
     frame_samples: int
@@ -187,23 +188,18 @@ class CodecConfig:
 
 @dataclass(frozen=True, slots=True)
 class GenerationDefaults:
-    """`generation_config.json`: how the checkpoint's makers draw codes."""
+    """Sampling parameters and length limit from `generation_config.json`."""
 
-    temperature: float
-    top_k: int
-    top_p: float
-    repetition_penalty: float
-    predictor_temperature: float
-    predictor_top_k: int
-    predictor_top_p: float
+    sampling: SamplingParams
     max_new_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """One checkpoint. `kind` is `base`, `custom_voice`, `voice_design` or `embedded`; `size` as the file says it.
+    """One checkpoint.
 
-    `quantization`: how talker and code predictor are stored, a mode of `config.quantization`.
+    `kind`: `base`, `custom_voice`, `voice_design` or `embedded`. `size`: `tts_model_size` as in the file.
+    `quantization`: storage mode of talker and code predictor (see `config/quantization.py`).
     """
 
     kind: str

@@ -1,56 +1,67 @@
-"""Settings of the server, frozen, each with its one documented default. Knows no engine and no protocol.
-
-Besides this, a server is what its model and its `EngineConfig` make it. The API key may come from the environment, so
-that it need not stand in a process list.
-"""
+"""Settings of the server (frozen) and their defaults. Engine settings are in `EngineConfig`."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from legato.errors import InputError
 
-KEY_VARIABLE = "LEGATO_API_KEY"
-
 OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
-"""Model names of OpenAI's speech API, which stock clients send; they stand for the model that is loaded."""
+"""Model names of OpenAI's speech API, which stock clients send: aliases of the loaded model."""
 
+# fmt: off
 OPENAI_VOICES = (
-    *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"),
-    *("marin", "nova", "onyx", "sage", "shimmer", "verse"),
+    "alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse",
 )
-"""Voice names of OpenAI's speech API. Where the loaded model has no voice of that name, each stands for one it has."""
+"""Voice names of OpenAI's speech API. An alias of a built-in voice unless the model has a voice of that name."""
 
 DASHSCOPE_VOICES = (
-    *("cherry", "serena", "ethan", "chelsie", "momo", "vivian", "moon", "maia", "kai", "nofish", "bella"),
-    *("jennifer", "ryan", "katerina", "aiden", "eldric sage", "mia", "mochi", "bellona", "vincent", "bunny", "neil"),
-    *("elias", "arthur", "nini", "ebona", "seren", "pip", "stella", "bodega", "sonrisa", "alek", "dolce", "sohee"),
-    *("ono anna", "lenn", "emilien", "andre", "radio gol", "jada", "dylan", "li", "marcus", "roy", "peter"),
-    *("sunny", "eric", "rocky", "kiki"),
+    "cherry", "serena", "ethan", "chelsie", "momo", "vivian", "moon", "maia", "kai", "nofish", "bella", "jennifer",
+    "ryan", "katerina", "aiden", "eldric sage", "mia", "mochi", "bellona", "vincent", "bunny", "neil", "elias",
+    "arthur", "nini", "ebona", "seren", "pip", "stella", "bodega", "sonrisa", "alek", "dolce", "sohee", "ono anna",
+    "lenn", "emilien", "andre", "radio gol", "jada", "dylan", "li", "marcus", "roy", "peter", "sunny", "eric",
+    "rocky", "kiki",
 )
-"""System voices of the hosted Qwen-TTS service; on its realtime route they stand for the model's in the same way."""
+"""System voices of the hosted Qwen-TTS service. The DashScope protocol maps them to built-in voices in the same way."""
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """How one server listens, what it accepts, and how long it waits.
+    """Network, limits and timeouts of one server.
 
-    `model_id`: the name under which `/v1/models` lists the model. `api_key`: "" lets everybody in.
-    `model_aliases`, `voice_aliases`: other names -> the model's, a voice's. `voice_aliases` comes before the built-in
-    mapping of OpenAI's names. `voices_folder`: where uploaded voices are kept; None keeps none and refuses uploads.
-    `cors_origins`: web origins besides our own that may call; none by default.
-    `remote_references`: fetch `ref_audio` URLs of other machines (never of private addresses).
-    `body_bytes`, `text_characters`, `reference_bytes`: the largest request, text and recording; more is 413 or 422.
-    `request_s`: a request that takes longer is stopped. `stall_s`: so is one whose client takes nothing for so long.
-    `idle_s`: a socket on which nothing is said or spoken for so long is closed. `ping_s`: how often a WebSocket's
-    client is asked whether it is still there, and how long it may take to answer; one that vanished is gone then.
-    `ahead_frames`: how far a stream may run ahead of what its client took; a full queue holds generation back.
-    `records`: finished requests that `/v1/requests/{id}` still knows. `voices`: uploaded voices that are kept at most.
-    `wyoming_port`: where Wyoming is spoken over TCP, without a key; 0 any free port, -1 not at all.
-    `drain_s`: how long streams under way may go on after SIGTERM.
+    Names:
+        `model_id`: the model's id in `/v1/models`.
+        `api_key`: required from clients; "" disables authentication.
+        `model_aliases`: other names of the model.
+        `voice_aliases`: alias -> voice; takes precedence over the built-in mapping of OpenAI's voice names.
+    Access:
+        `voices_folder`: where uploaded voices are stored; None rejects uploads.
+        `cors_origins`: other web origins that may call the server; none by default.
+        `remote_references`: allow `ref_audio` URLs (private addresses are always rejected).
+    Limits; larger requests are errors 413 or 422:
+        `body_bytes`, `text_characters`, `reference_bytes`: request body, text, reference recording.
+        `records`: number of requests that `/v1/requests/{id}` can report.
+        `voices`: number of uploaded voices.
+        `connections`: open connections, at most three quarters of the files that the process may open. Beyond it, the
+        connection that has waited longest for a request is closed, or the new one refused.
+        `ahead_frames`: frames that may wait for a slow client before generation is paused.
+    Timeouts in seconds:
+        `request_s`: total time of a request.
+        `stall_s`: time during which a client reads nothing.
+        `idle_s`: time without messages or audio on a WebSocket.
+        `ping_s`: interval of WebSocket pings, and time allowed for the reply.
+        `header_s`: time for the header of a request.
+        `body_s`: time for the body of a request.
+        `keep_alive_s`: time without a request on a kept connection.
+        `drain_s`: time that active streams get to finish after SIGTERM.
+        `step_s`: longest healthy engine step. While one takes longer, `/health` and `/ready` return 503.
+        `watchdog_s`: `legato serve` exits if the engine is stuck or dead for this long; 0 disables it.
+    Others:
+        `wyoming_port`: TCP port of the Wyoming protocol (no authentication); 0 for any free port, None to disable it.
+        `warm_up`: synthesize a short text at start-up.
     """
 
     host: str = "127.0.0.1"
@@ -72,31 +83,52 @@ class ServerConfig:
     ahead_frames: int = 250
     records: int = 1000
     voices: int = 1000
+    connections: int = 1000
+    header_s: float = 10.0
+    body_s: float = 120.0
+    keep_alive_s: float = 5.0
     drain_s: float = 30.0
-    wyoming_port: int = -1
+    step_s: float = 10.0
+    watchdog_s: float = 60.0
+    wyoming_port: int | None = None
     warm_up: bool = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 2**16:
-            raise InputError(f"port must be 0 (any free one) to 65535, not {self.port}", field="port")
-        if not -1 <= self.wyoming_port < 2**16:
-            raise InputError(f"wyoming_port must be -1 (off) to 65535, not {self.wyoming_port}", field="wyoming_port")
-        for name in ("body_bytes", "text_characters", "reference_bytes", "ahead_frames", "records", "voices"):
+            raise InputError(f"port must be 0 (any free port) to 65535, not {self.port}", field="port")
+        if self.wyoming_port is not None and not 0 <= self.wyoming_port < 2**16:
+            raise InputError(
+                f"wyoming_port must be None (off) or 0 (any free port) to 65535, not {self.wyoming_port}",
+                field="wyoming_port",
+            )
+        for name in (
+            "body_bytes",
+            "text_characters",
+            "reference_bytes",
+            "ahead_frames",
+            "records",
+            "voices",
+            "connections",
+        ):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}", field=name)
-        for name in ("request_s", "stall_s", "idle_s", "ping_s", "drain_s"):
+        timeouts = (
+            "request_s",
+            "stall_s",
+            "idle_s",
+            "ping_s",
+            "drain_s",
+            "step_s",
+            "header_s",
+            "body_s",
+            "keep_alive_s",
+        )
+        for name in timeouts:
             if not 0 < getattr(self, name) < float("inf"):
-                raise InputError(f"{name} must be above 0 seconds, not {getattr(self, name)}", field=name)
+                raise InputError(
+                    f"{name} must be positive and finite, in seconds, not {getattr(self, name)}", field=name
+                )
+        if not 0 <= self.watchdog_s < float("inf"):
+            raise InputError(f"watchdog_s must be 0 (off) or finite, not {self.watchdog_s}", field="watchdog_s")
         if self.api_key != self.api_key.strip() or not self.api_key.isascii():
-            raise InputError("the API key must be ASCII without blanks around it", field="api_key")
-
-
-def key_from_environment() -> str:
-    """The API key in the environment, or ""."""
-    return os.environ.get(KEY_VARIABLE, "").strip()
-
-
-def default_voices_folder() -> Path:
-    """Where uploaded voices are kept unless told otherwise: the user's data folder."""
-    base = os.environ.get("XDG_DATA_HOME", "")
-    return (Path(base) if base else Path.home() / ".local" / "share") / "legato" / "voices"
+            raise InputError("the API key must be ASCII, without leading or trailing spaces", field="api_key")

@@ -1,1 +1,4 @@
-"""Generation: sequences are scheduled, run, decoded and emitted as packets. Owns every tensor that is not a weight."""
+"""Continuous batching: schedules sequences, runs the models, decodes audio, and delivers packets.
+
+The engine owns all tensors that are not weights.
+"""

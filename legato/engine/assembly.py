@@ -1,6 +1,6 @@
-"""The parts of an engine put together: pools, runner, codec stage, roster, loop. Owns nothing afterwards.
+"""Build the parts of an engine: pools, runners, stream registry, core.
 
-The engine drives them from its thread; a benchmark drives the same ones by hand.
+The engine drives them from its thread; benchmarks drive the same parts directly.
 """
 
 from __future__ import annotations
@@ -10,39 +10,37 @@ from dataclasses import dataclass
 
 import torch
 
+from legato.backends.base import Backend
+from legato.backends.cuda_graphs import CudaGraphsBackend, EngineState, spare_slots
 from legato.config.engine import EngineConfig
 from legato.engine.batches import RowsPerCall
-from legato.engine.codec_pool import CodecPool
-from legato.engine.commands import Command
-from legato.engine.decode import CodecStage
+from legato.engine.codec_runner import CodecRunner
+from legato.engine.codec_state import CodecPool
+from legato.engine.context import EngineContext
+from legato.engine.core import EngineCore
 from legato.engine.frontend import FrontEnd
-from legato.engine.graphs import record, spare_slots
-from legato.engine.intake import TextIntake
-from legato.engine.kv_pool import KVPool
-from legato.engine.loop import Loop
-from legato.engine.machinery import Machinery
-from legato.engine.prefixes import PrefixStore
-from legato.engine.roster import Roster
-from legato.engine.runner import Runner
+from legato.engine.kv_cache import KVPool, PrefixStore
+from legato.engine.model_runner import ModelRunner
+from legato.engine.registry import StreamRegistry
 from legato.engine.sequence import Sequence
 from legato.engine.stats import EngineStats, StreamTiming
-from legato.engine.stream import Stream, StreamEvent, StreamRequest
-from legato.flow import SequenceId, StreamId
+from legato.engine.stream import Command, Stream, StreamEvent, StreamRequest
+from legato.engine.text_intake import TextIntake
 from legato.models.codec.state import CodecStatePool
-from legato.models.load import LoadedModel
 from legato.models.talker.state import TalkerCache
 from legato.text.budget import Watchdog
-from legato.text.segment import Segmenter
+from legato.text.segmenter import Segmenter
+from legato.types import SequenceId, StreamId
 
 
 @dataclass(frozen=True, slots=True)
-class Works:
+class EngineParts:
     """Everything that has tensors or decides about them."""
 
-    runner: Runner
-    codec: CodecStage
-    roster: Roster
-    loop: Loop
+    runner: ModelRunner
+    codec: CodecRunner
+    registry: StreamRegistry
+    loop: EngineCore
     stats: EngineStats
 
     @property
@@ -55,50 +53,51 @@ class Works:
 
 
 def assemble(
-    model: LoadedModel,
+    backend: Backend,
     config: EngineConfig,
     clock: Callable[[], float],
     *,
     poison: bool = False,
-    more: Callable[[], Iterable[Command]] = tuple,
-    settle: Callable[[], None] = lambda: None,
-) -> Works:
-    """Allocate what `config` says and wire it. `more` and `settle` as in `Machinery`; `poison`: NaN in free slots."""
-    device = model.talker.codec_head.weight.device
-    spare = spare_slots(config, device)
+    poll_commands: Callable[[], Iterable[Command]] = tuple,
+    synchronize: Callable[[], None] = lambda: None,
+) -> EngineParts:
+    """Build the parts of an engine. `poison`: NaN in free slots. For the callables see `EngineContext`."""
+    model = backend.model
+    spare = spare_slots(config, model.device)
     slots = config.kv_slots + spare
-    cache = TalkerCache.allocate(model.config.talker.stack, slots, config.positions, model.cache_dtype, device)
+    cache = TalkerCache.allocate(model.config.talker.stack, slots, config.max_seq_len, model.cache_dtype, model.device)
     with torch.inference_mode():
         kv_pool = KVPool(cache, spare=spare, poison=poison)
-        codec_pool = CodecPool(CodecStatePool(model.decoder.fresh(config.streams + spare)), spare=spare)
-    rows = RowsPerCall.of(config, model.batch_invariant)
-    prefixes = PrefixStore(config.prefix_cache_bytes)
-    runner = Runner(model.config, model.talker, model.code_predictor, kv_pool, rows_per_call=rows, prefixes=prefixes)
-    codec = CodecStage(model.decoder, codec_pool, rows_per_call=rows.codec)
+        codec_pool = CodecPool(CodecStatePool(backend.decoder.fresh(config.max_num_seqs + spare)), spare=spare)
+    rows = RowsPerCall.of(config, backend.batch_invariance)
     if spare:
-        record(runner, codec, config)
+        state = EngineState(cache, codec_pool.storage, kv_pool.spare, codec_pool.spare)
+        backend = CudaGraphsBackend(backend, state, config)
+    prefixes = PrefixStore(config.prefix_cache_bytes)
+    runner = ModelRunner(backend, kv_pool, rows_per_call=rows, prefixes=prefixes)
+    codec = CodecRunner(backend, codec_pool, rows_per_call=rows.codec)
     rate_hz = model.config.codec.sample_rate_hz
     stats = EngineStats()
-    roster = Roster(runner, codec_pool, rate_hz, stats)
-    machinery = Machinery(
-        runner,
-        codec,
-        clock,
-        config.prefill_per_turn,
-        rate_hz,
-        rows=config.rows_per_turn,
+    registry = StreamRegistry(runner, codec_pool, rate_hz, stats)
+    context = EngineContext(
+        runner=runner,
+        codec=codec,
+        clock=clock,
+        prefill_limits=config.prefill_limits,
+        sample_rate_hz=rate_hz,
+        max_batch_size=config.max_batch_size,
         adaptive=not config.deterministic,
-        more=more,
-        settle=settle,
+        poll_commands=poll_commands,
+        synchronize=synchronize,
     )
-    return Works(runner, codec, roster, Loop(machinery, roster), stats)
+    return EngineParts(runner, codec, registry, EngineCore(context, registry), stats)
 
 
 def new_stream(
     stream: StreamId,
     request: StreamRequest,
     front_end: FrontEnd,
-    sink: Callable[[StreamEvent], None],
+    on_event: Callable[[StreamEvent], None],
     sequence_ids: Callable[[], int],
 ) -> Stream:
     """A stream without text. `sequence_ids` numbers its sequences, unique within the engine."""
@@ -119,7 +118,7 @@ def new_stream(
         id=stream,
         request=request,
         intake=TextIntake(Segmenter(front_end.segments), new_sequence),
-        sink=sink,
+        on_event=on_event,
         timing=StreamTiming(),
         watchdog=Watchdog(),
     )

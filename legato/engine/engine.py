@@ -1,6 +1,6 @@
-"""The engine's face: streams are submitted from any thread, packets come out of a handle.
+"""Engine: continuous batching over one loaded model. Submit streams from any thread; read packets from their handles.
 
-Owns the one thread that touches tensors, the pools and the loop, from construction until `close`. Knows no HTTP.
+An engine runs one thread from construction until `close`. Only this thread uses the slots and runs engine steps.
 """
 
 from __future__ import annotations
@@ -12,29 +12,32 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
+from legato.backends.base import Backend
 from legato.config.engine import EngineConfig
 from legato.engine.assembly import assemble, new_stream
-from legato.engine.commands import Cancel, Command, Drain, Submit
 from legato.engine.frontend import FrontEnd
 from legato.engine.handle import Mailbox, StreamHandle
+from legato.engine.heartbeat import EngineHealth, Heartbeat, ThreadState
 from legato.engine.memory import memory_of
 from legato.engine.stats import EngineSnapshot, PoolUse
-from legato.engine.stream import StreamEvent, StreamRequest
+from legato.engine.stream import Cancel, Command, Drain, StreamEvent, StreamRequest, Submit
 from legato.errors import EngineClosedError, LegatoError, QueueFullError
-from legato.flow import StreamId
-from legato.models.load import LoadedModel
-from legato.models.native.team import let_team_go
+from legato.kernels.threads import release_worker_threads
+from legato.types import StreamId
 
 _log = logging.getLogger(__name__)
 
+CLOSE_TIMEOUT_S = 10.0
+"""Longest engine step that `Engine.close` waits for."""
+
 
 @dataclass(frozen=True, slots=True)
-class _Stop:
-    """Ends the engine's thread: after the streams under way, or at once."""
+class _Shutdown:
+    """Ends the engine thread: after the active streams if `drain`, else at once."""
 
     drain: bool
 
@@ -44,143 +47,189 @@ class Engine:
 
     def __init__(
         self,
-        model: LoadedModel,
+        backend: Backend,
         front_end: FrontEnd,
         config: EngineConfig,
         *,
         clock: Callable[[], float] = time.monotonic,
         poison: bool = False,
-        settle: Callable[[], None] = lambda: None,
+        synchronize: Callable[[], None] = lambda: None,
     ) -> None:
-        self.model = model
+        """`poison` fills free slots with NaN, `synchronize` is called after each timed part; both are for tests."""
+        self.backend = backend
+        self.model = backend.model
         self.front_end = front_end
         self.config = config
         self._clock = clock
-        self._commands: queue.SimpleQueue[Command | _Stop] = queue.SimpleQueue()
-        self._stops: list[_Stop] = []
+        self._commands: queue.SimpleQueue[Command | _Shutdown] = queue.SimpleQueue()
+        self._shutdown: _Shutdown | None = None
         self._stream_ids = itertools.count()
         sequence_ids = itertools.count()
         self._next_sequence_id = lambda: next(sequence_ids)
         self._open: set[StreamId] = set()
         self._lock = threading.Lock()
         self._closed = False
-        works = assemble(model, config, clock, poison=poison, more=self._arrived, settle=settle)
-        self.runner, self.kv_pool, self.codec_pool = works.runner, works.kv_pool, works.codec_pool
-        self._loop, self._roster, self._stats = works.loop, works.roster, works.stats
-        memory = memory_of(works.kv_pool.cache, works.codec_pool.slot_bytes, config)
-        _log.info("%s; %d streams may wait", memory, config.queue)
-        let_team_go()  # of the thread that loaded the model: from here on another one computes
-        self._thread = threading.Thread(target=self._work, name="legato-engine", daemon=True)
+        self._heartbeat = Heartbeat(clock)
+        parts = assemble(
+            backend, config, clock, poison=poison, poll_commands=self._poll_commands, synchronize=synchronize
+        )
+        self.runner, self.kv_pool, self.codec_pool = parts.runner, parts.kv_pool, parts.codec_pool
+        self._core, self._registry, self._stats = parts.loop, parts.registry, parts.stats
+        memory = memory_of(parts.kv_pool.cache, parts.codec_pool.slot_bytes, config)
+        _log.info("%s; up to %d streams can wait", memory, config.max_queue)
+        release_worker_threads()  # those of the thread that loaded the model; the engine thread starts its own
+        self._thread = threading.Thread(target=self._main, name="legato-engine", daemon=True)
         self._thread.start()
-        atexit.register(self.close)  # a thread that computes while Python goes away takes the process down with it
+        # A thread that still computes while the interpreter shuts down would crash the process.
+        atexit.register(self.close)
 
     def submit(self, request: StreamRequest, deliver: Callable[[StreamEvent], None] | None = None) -> StreamHandle:
-        """Start a stream without text; give it some with `append_text` and close it with `end_text`.
+        """Start a stream without text; add text with `append_text` and finish it with `end_text`.
 
-        With `deliver` the packets, and at most one error as the last event, go to that callable, in the engine's
-        thread: it must not block, and if it raises, its own stream fails. Without, they are read from the handle.
+        With `deliver`, packets and errors go to that callback on the engine thread. It must not block, and if it
+        raises, its stream fails. Without it, they are read from the handle. `QueueFullError` if too many streams wait,
+        `EngineClosedError` after `close`.
         """
         received_s = self._clock()
         stream_id = StreamId(next(self._stream_ids))
-        mailbox = Mailbox()
-        receive = deliver or mailbox.put
+        mailbox = Mailbox() if deliver is None else None
+        receive = mailbox.put if mailbox is not None else deliver
+        assert receive is not None
 
-        def sink(event: StreamEvent) -> None:
+        def on_event(event: StreamEvent) -> None:
             if isinstance(event, LegatoError) or event.last:
                 with self._lock:
                     self._open.discard(stream_id)
             receive(event)
 
-        stream = new_stream(stream_id, request, self.front_end, sink, self._next_sequence_id)
-        handle = StreamHandle(stream, () if deliver else (mailbox,), self._commands.put)
+        stream = new_stream(stream_id, request, self.front_end, on_event, self._next_sequence_id)
+        handle = StreamHandle(stream, mailbox, self._commands.put)
         with self._lock:
             if self._closed:
                 raise EngineClosedError("the engine is closed")
-            limit = self.config.streams + self.config.queue
+            limit = self.config.max_num_seqs + self.config.max_queue
             if len(self._open) >= limit:
-                raise QueueFullError(f"{len(self._open)} streams speak or wait already, and the limit is {limit}")
+                raise QueueFullError(f"{len(self._open)} streams are active or waiting, and the limit is {limit}")
             self._open.add(stream_id)
             self._commands.put(Submit(stream, received_s))
         return handle
 
     def stats(self) -> EngineSnapshot:
-        """What the engine did so far, and what is in use now; from any thread."""
-        kv, codec = self.kv_pool, self.codec_pool
+        """Statistics since the start and current use of the slots. May be called from any thread."""
         return self._stats.snapshot(
             streams_open=len(self._open),
-            talker_slots=PoolUse(self.config.kv_slots, kv.free),
-            codec_slots=PoolUse(self.config.streams, codec.free),
+            talker_slots=PoolUse(self.config.kv_slots, self.kv_pool.free),
+            codec_slots=PoolUse(self.config.max_num_seqs, self.codec_pool.free),
         )
 
-    def close(self, *, drain: bool = False) -> None:
-        """End the engine's thread: after the streams under way with `drain`, else at once; closing twice is fine.
+    def health(self) -> EngineHealth:
+        """State of the engine thread and age of its current step. May be called from any thread."""
+        health = self._heartbeat.health()
+        if health.thread is ThreadState.RUNNING and not self._thread.is_alive():  # for example in a forked child
+            return replace(health, thread=ThreadState.DEAD)
+        return health
 
-        Draining speaks the text that has come and waits for nobody: text that comes later is dropped. A callable that
-        closes the engine it is called by does not wait for the end.
+    def close(self, *, drain: bool = False, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
+        """Stop the engine thread: at once, or after the active streams if `drain`. May be called repeatedly.
+
+        Draining finishes the text received so far without flow control; later text is ignored. A `deliver` callback
+        may call `close`; the call then does not wait for the thread. Waits as long as steps finish, but at most
+        `timeout_s` for each. Returns False if a step took longer: the thread still runs then, and its streams do not
+        end.
         """
         with self._lock:
             self._closed = True
-            self._commands.put(_Stop(drain))
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._commands.put(_Shutdown(drain))
+        ended = threading.current_thread() is self._thread or self._join(timeout_s)
+        if not ended:
+            _log.error("the engine thread did not stop: its step takes longer than %g s", timeout_s)
         atexit.unregister(self.close)
+        return ended
 
-    # --- the engine's thread ------------------------------------------------------------------------------------------
+    def _join(self, timeout_s: float) -> bool:
+        """Wait until the engine thread ends, or until no step has finished for `timeout_s`."""
+        steps, waited_from_s = -1, time.monotonic()
+        while self._thread.is_alive():
+            health = self._heartbeat.health()
+            if health.steps + health.failed_steps != steps:
+                steps, waited_from_s = health.steps + health.failed_steps, time.monotonic()
+            elif time.monotonic() - waited_from_s > timeout_s:
+                return False
+            self._thread.join(0.05)
+        return True
 
-    def _work(self) -> None:
+    # --- engine thread ------------------------------------------------------------------------------------------------
+
+    def _main(self) -> None:
+        state = ThreadState.DEAD
         try:
             with torch.inference_mode():
-                self._serve()
+                self._run()
+            state = ThreadState.CLOSED
+        except BaseException:  # boundary: SystemExit in a thread is silent, and nothing above this could handle it
+            _log.exception("the engine thread died")
         finally:
-            self._end_everybody()
+            self._heartbeat.thread_ended(state)
+            self._fail_remaining()
 
-    def _serve(self) -> None:
+    def _run(self) -> None:
         busy = False
-        while not (self._stops and not len(self._roster)):
-            commands = self._arrived() if busy or self._stops else self._wait()
-            busy = self._turn(commands)
-            if self._stops:
-                drain = all(stop.drain for stop in self._stops)
-                ids = [stream.id for stream in self._roster.streams()]
-                busy = self._turn([Drain(each) if drain else Cancel(each) for each in ids])
+        while not (self._shutdown is not None and not len(self._registry)):
+            commands = self._poll_commands() if busy or self._shutdown is not None else self._wait_for_commands()
+            busy = self._step(commands)
+            if self._shutdown is not None:
+                drain = self._shutdown.drain
+                ids = [stream.id for stream in self._registry.streams()]
+                busy = self._step([Drain(each) if drain else Cancel(each) for each in ids])
 
-    def _turn(self, commands: list[Command]) -> bool:
-        """One turn of the loop; whatever breaks it ends every stream aloud, so that none hangs."""
+    def _step(self, commands: list[Command]) -> bool:
+        """Run one engine step. If it raises, all streams end with an error, so that no client waits forever."""
+        failed, frames = True, self.runner.frames_drawn
+        self._heartbeat.step_started()
         try:
-            return self._loop.turn(commands)
-        except Exception as error:  # boundary: the engine's thread outlives a broken turn if its slots came back
-            _log.exception("a turn failed")
-            self._roster.fail_all(EngineClosedError(f"a turn failed: {type(error).__name__}: {error}"))
+            busy = self._core.step(commands)
+            failed = False
+            return busy
+        except Exception as error:  # boundary: the engine goes on after a failed step if all slots were released
+            _log.exception("an engine step failed")
+            self._registry.fail_all(EngineClosedError(f"an engine step failed: {type(error).__name__}: {error}"))
             if not (self.kv_pool.balanced and self.codec_pool.balanced):
                 raise
             return False
+        finally:
+            self._heartbeat.step_finished(failed=failed, progress=self.runner.frames_drawn > frames)
 
-    def _wait(self) -> list[Command]:
-        """All commands that have come; waits for one, since there is nothing else to do."""
+    def _wait_for_commands(self) -> list[Command]:
+        """Block until there is a command, and return all that have arrived."""
         first = self._commands.get()
-        if isinstance(first, _Stop):
-            self._stops.append(first)
-            return self._arrived()
-        return [first, *self._arrived()]
+        if isinstance(first, _Shutdown):
+            self._request_shutdown(first)
+            return self._poll_commands()
+        return [first, *self._poll_commands()]
 
-    def _arrived(self) -> list[Command]:
-        """All commands that have come; a stop is set aside."""
+    def _poll_commands(self) -> list[Command]:
+        """All commands that have arrived, without blocking. A shutdown is remembered."""
         commands: list[Command] = []
         while not self._commands.empty():
             item = self._commands.get()
-            if isinstance(item, _Stop):
-                self._stops.append(item)
+            if isinstance(item, _Shutdown):
+                self._request_shutdown(item)
             else:
                 commands.append(item)
         return commands
 
-    def _end_everybody(self) -> None:
-        """The thread ends: nobody may be left waiting, whatever ended it."""
+    def _request_shutdown(self, request: _Shutdown) -> None:
+        """Remember a shutdown; several drain only if all of them do."""
+        already_immediate = self._shutdown is not None and not self._shutdown.drain
+        self._shutdown = _Shutdown(drain=request.drain and not already_immediate)
+
+    def _fail_remaining(self) -> None:
+        """End all streams when the thread ends, for whatever reason, so that no client waits forever."""
         with self._lock:
             self._closed = True
-        gone = EngineClosedError("the engine is closed")
-        self._roster.fail_all(gone)
-        for command in self._arrived():
+        closed = EngineClosedError("the engine is closed")
+        self._registry.fail_all(closed)
+        for command in self._poll_commands():
             if isinstance(command, Submit):
-                self._roster.add(command.stream)
-        self._roster.fail_all(gone)
+                self._registry.add(command.stream)
+        self._registry.fail_all(closed)

@@ -1,7 +1,6 @@
-"""Which text front end a checkpoint has, and the wrapped texts that only its tokenizer can make.
+"""Text front end of a checkpoint: creates a text track for each sequence, and tokenizes instructions and transcripts.
 
-Owns the tokenizer, or the port to the duration net, for the life of the engine; makes one track for each sequence.
-Knows no slot and no stream.
+A front end holds the tokenizer or the duration model and lives as long as the engine.
 """
 
 from __future__ import annotations
@@ -11,43 +10,43 @@ from typing import Protocol
 
 from legato.config.model import BpeTextConfig, PhoneTextConfig
 from legato.errors import StateError, UnsupportedError
-from legato.flow import TextToken, TextTrack
 from legato.models.durations import SpeakerDurations
-from legato.models.load import LoadedModel
-from legato.text.bpe import BpeTokenizer, BpeTrack
-from legato.text.english import english_words
-from legato.text.segment import EMBEDDED_RULE, OFFICIAL_RULE, SegmentRule
-from legato.text.track_en import EnglishTrack
+from legato.text.english.frontend import english_g2p
+from legato.text.english.track import EnglishTrack
+from legato.text.segmenter import EMBEDDED_RULE, OFFICIAL_RULE, SegmentRule
+from legato.text.tokenizer import BpeTokenizer, BpeTrack
+from legato.types import TextToken, TextTrack
+from legato.weights.loading import LoadedModel
 
 
 class FrontEnd(Protocol):
-    """Text of one kind of checkpoint -> tracks and tokens."""
+    """Text front end of one kind of checkpoint."""
 
     @property
     def segments(self) -> SegmentRule:
-        """How long one sequence's text gets."""
+        """Rule for cutting text into segments."""
 
     @property
     def ends_with_track(self) -> bool:
-        """True where a sequence ends when its track is spoken, not by a code."""
+        """True if a sequence ends with its text track, not by an EOS code."""
 
     @property
     def changes_speed(self) -> bool:
-        """True where `track` can speak faster or slower."""
+        """True if `track` supports a `speed` other than 1."""
 
     def track(self, speaker: str, speed: float = 1.0) -> TextTrack:
-        """A fresh track for one sequence. `speed` is 1 where it cannot be changed."""
+        """A new track for one sequence. `speed` is 1 unless `changes_speed`."""
 
     def instruct(self, text: str) -> tuple[TextToken, ...]:
-        """The wrapped instruction block."""
+        """Tokens of an instruction block."""
 
     def reference(self, transcript: str) -> tuple[TextToken, ...]:
-        """The tokens of a reference's transcript."""
+        """Tokens of the transcript of a reference recording."""
 
 
 @dataclass(frozen=True, slots=True)
 class BpeFrontEnd:
-    """The official models': byte-level BPE."""
+    """Front end of the official models: byte-level BPE."""
 
     tokenizer: BpeTokenizer
     segments: SegmentRule = OFFICIAL_RULE
@@ -58,15 +57,15 @@ class BpeFrontEnd:
         return BpeTrack(self.tokenizer)
 
     def instruct(self, text: str) -> tuple[TextToken, ...]:
-        return self.tokenizer.instruct(text)
+        return self.tokenizer.encode_instruction(text)
 
     def reference(self, transcript: str) -> tuple[TextToken, ...]:
-        return self.tokenizer.reference(transcript)
+        return self.tokenizer.encode_transcript(transcript)
 
 
 @dataclass(frozen=True, slots=True)
 class PhoneFrontEnd:
-    """The embedded voice's: English phones with their durations, aligned to frames."""
+    """Front end of the embedded voice: English phones with predicted durations, aligned to frames."""
 
     text: PhoneTextConfig
     durations: dict[str, SpeakerDurations]
@@ -78,19 +77,19 @@ class PhoneFrontEnd:
         return EnglishTrack(self.text, self.durations[speaker], speed=speed)
 
     def instruct(self, text: str) -> tuple[TextToken, ...]:  # noqa: ARG002
-        raise UnsupportedError("the embedded voice takes no instruction; leave instruct empty", field="instruct")
+        raise UnsupportedError("the embedded voice does not support instruct; leave it empty", field="instruct")
 
     def reference(self, transcript: str) -> tuple[TextToken, ...]:  # noqa: ARG002
         raise UnsupportedError("the embedded voice cannot clone; load a Base checkpoint", field="clone")
 
 
 def front_end_of(model: LoadedModel) -> FrontEnd:
-    """The front end that the checkpoint's config names."""
+    """Create the front end that the checkpoint's config selects."""
     text = model.config.talker.text
     if isinstance(text, BpeTextConfig):
         return BpeFrontEnd(BpeTokenizer.load(model.folder))
     if model.durations is None:
-        raise StateError("a checkpoint with a phone track was loaded without its duration net")
-    english_words()  # the lexicon is opened with the model, and not while the first text waits for it
+        raise StateError("a checkpoint with a phone track was loaded without its duration model")
+    english_g2p()  # open the lexicon now, so that the first request does not wait for it
     speakers = enumerate(model.config.talker.speakers)
     return PhoneFrontEnd(text, {name: SpeakerDurations(model.durations, index) for index, name in speakers})

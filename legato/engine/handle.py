@@ -1,7 +1,6 @@
-"""One submitted stream as its client holds it: the commands that flow back, the packets that come out.
+"""Client side of a stream: the handle that sends commands and reads packets, from a thread or an event loop.
 
-Owns the packets between the engine's thread and their reader, who is a thread (`for`) or an event loop (`async for`).
-Knows no slot and no tensor.
+A `StreamHandle` belongs to the client. It holds the packets that the engine delivered and the client has not read.
 """
 
 from __future__ import annotations
@@ -12,16 +11,24 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from legato.engine.commands import AppendText, Cancel, Command, EndText, SetDemand, Taken
-from legato.engine.demand import Demand, Pace
-from legato.engine.stream import Stream, StreamEvent
-from legato.engine.words import spoken_words
-from legato.errors import LegatoError, StateError
-from legato.flow import Packet, SpokenWord
+from legato.engine.flow_control import FlowControl, FlowMode
+from legato.engine.sequence import Sequence
+from legato.engine.stream import (
+    AppendText,
+    Cancel,
+    Command,
+    Consumed,
+    EndText,
+    SetFlowControl,
+    Stream,
+    StreamEvent,
+)
+from legato.errors import InputError, LegatoError, StateError
+from legato.types import Packet, SpokenWord
 
 
 class Mailbox:
-    """Events on their way to one reader. `put` never waits for him, and wakes a thread or an event loop alike."""
+    """Unbounded queue of events for one reader, which is a thread or a task. `put` never blocks."""
 
     def __init__(self) -> None:
         self._events: deque[StreamEvent] = deque()
@@ -29,7 +36,7 @@ class Mailbox:
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
     def put(self, event: StreamEvent) -> None:
-        """Called in the engine's thread."""
+        """Add an event and wake the reader. Called on the engine thread."""
         with self._arrived:
             self._events.append(event)
             self._arrived.notify()
@@ -38,14 +45,14 @@ class Mailbox:
             loop.call_soon_threadsafe(_wake, future)
 
     def get(self) -> StreamEvent:
-        """The next event; the calling thread waits for it."""
+        """The next event; blocks the calling thread until there is one."""
         with self._arrived:
             while not self._events:
                 self._arrived.wait()
             return self._events.popleft()
 
     async def get_async(self) -> StreamEvent:
-        """The next event; the event loop goes on meanwhile."""
+        """The next event; does not block the event loop."""
         loop = asyncio.get_running_loop()
         while True:
             with self._arrived:
@@ -57,90 +64,71 @@ class Mailbox:
 
 
 def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():  # its task may have been cancelled meanwhile
+    if not future.done():  # its task may have been cancelled in the meantime
         future.set_result(None)
 
 
 class StreamHandle:
-    """The client's end of a stream.
+    """Handle of a submitted stream.
 
-    Iterate over it, in one thread or in one task, unless the packets are delivered to a callable. The iteration raises
-    the error that ended the stream, if one did. Commands may be given from any thread, also from the callable. A handle
-    that is dropped while its packets were still to be read cancels its stream.
+    Iterate over it in one thread or one task, unless the packets go to a callback. The iteration raises the error that
+    ended the stream, if there is one. Commands may be sent from any thread, also from the callback. Dropping a handle
+    with unread packets cancels its stream.
     """
 
-    def __init__(self, stream: Stream, mailboxes: tuple[Mailbox, ...], tell: Callable[[Command], None]) -> None:
+    def __init__(self, stream: Stream, mailbox: Mailbox | None, send: Callable[[Command], None]) -> None:
+        """`mailbox`: None if the packets go to a callback. `send` queues a command for the engine."""
         self.id = stream.id
         self.timing = stream.timing
         self._stream = stream
-        self._mailboxes = mailboxes
-        self._tell = tell
-        self.source_errors: list[BaseException] = []
+        self._mailbox = mailbox
+        self._send = send
         self._over = False
-        self._paced = stream.request.demand.pace is Pace.PACED
-        self._taken = 0
+        self._paced = stream.request.flow_control.mode is FlowMode.PACED
+        self._consumed = 0
 
     def __del__(self) -> None:
-        if self._mailboxes and not self._over:
-            self._tell(Cancel(self.id))
+        if self._mailbox is not None and not self._over:
+            self._send(Cancel(self.id))
 
     @property
     def budget_frames(self) -> int:
-        """The text-scaled limit of the text that was read so far, in frames; 0 where the track itself is the limit."""
+        """Frame limit that follows from the text so far; 0 if the track itself is the limit."""
         return sum(each.budget_frames for each in self._stream.sequences if not each.ends_with_track)
 
     @property
     def text_tokens(self) -> int:
-        """Tokens of the text track that were committed so far, all sequences together."""
+        """Text tokens committed so far, in all sequences."""
         return sum(len(each.track.tokens) for each in self._stream.sequences)
 
     def words(self, frame_samples: int) -> list[SpokenWord]:
-        """Words whose place in the sound is known by now; empty where the front end knows no times."""
+        """Words with known times so far; empty if the front end has no word times."""
         return spoken_words(list(self._stream.sequences), frame_samples)
 
     def append_text(self, text: str) -> None:
-        """More text, cut anywhere."""
-        self._tell(AppendText(self.id, text))
+        """Append text, which may be cut at any character. `InputError` if it is not a string."""
+        if not isinstance(text, str):
+            raise InputError(f"text must be str, not {type(text).__name__}", field="text")
+        self._send(AppendText(self.id, text))
 
     def end_text(self) -> None:
-        """No more text will come."""
-        self._tell(EndText(self.id))
-
-    def feed(self, text: str | Iterable[str]) -> None:
-        """The whole text: at once, or in pieces from an iterable that a thread of its own reads as they come.
-
-        An iterable that breaks cancels the stream and leaves its error in `source_errors`.
-        """
-        if isinstance(text, str):
-            self.append_text(text)
-            self.end_text()
-        else:
-            threading.Thread(target=self._feed, args=(text,), name="legato-text", daemon=True).start()
-
-    def _feed(self, pieces: Iterable[str]) -> None:
-        try:
-            for piece in pieces:
-                self.append_text(piece)
-        except BaseException as error:  # boundary: the source of text broke; its error is raised where packets are read
-            self.source_errors.append(error)
-            self.cancel()
-            return
-        self.end_text()
+        """Mark the end of the text."""
+        self._send(EndText(self.id))
 
     def cancel(self) -> None:
-        """Stop the stream; allowed at any time, any number of times. The packets end with an empty last one."""
-        self._tell(Cancel(self.id))
+        """Stop the stream. Allowed at any time and repeatedly. An empty last packet follows."""
+        self._send(Cancel(self.id))
 
-    def set_demand(self, demand: Demand) -> None:
-        """From now on run ahead as far as `demand` says."""
-        self._paced = demand.pace is Pace.PACED
-        self._tell(SetDemand(self.id, demand, self._taken))
+    def set_flow_control(self, flow_control: FlowControl) -> None:
+        """Replace the flow control."""
+        self._paced = flow_control.mode is FlowMode.PACED
+        self._send(SetFlowControl(self.id, flow_control, self._consumed))
 
     def consumed(self, frames: int) -> None:
-        """The listener took `frames` more frames, so a paced stream may go on. The iterators say it themselves."""
-        self._taken += frames
+        """Report `frames` more frames as consumed, so that a paced stream may go on. Iterators call it themselves."""
+        self._consumed += frames
         if self._paced:
-            self._tell(Taken(self.id, self._taken))
+            self._send(Consumed(self.id, self._consumed))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -150,7 +138,7 @@ class StreamHandle:
     def __next__(self) -> Packet:
         if self._over:
             raise StopIteration
-        return self._read(self._mailbox().get())
+        return self._receive(self._require_mailbox().get())
 
     def __aiter__(self) -> AsyncIterator[Packet]:
         return self
@@ -158,14 +146,14 @@ class StreamHandle:
     async def __anext__(self) -> Packet:
         if self._over:
             raise StopAsyncIteration
-        return self._read(await self._mailbox().get_async())
+        return self._receive(await self._require_mailbox().get_async())
 
-    def _mailbox(self) -> Mailbox:
-        if not self._mailboxes:
-            raise StateError("the packets of this stream are delivered to a callable, so there is nothing to iterate")
-        return self._mailboxes[0]
+    def _require_mailbox(self) -> Mailbox:
+        if self._mailbox is None:
+            raise StateError("the packets of this stream are delivered to a callback, so there is nothing to iterate")
+        return self._mailbox
 
-    def _read(self, event: StreamEvent) -> Packet:
+    def _receive(self, event: StreamEvent) -> Packet:
         if isinstance(event, LegatoError):
             self._over = True
             raise event
@@ -177,7 +165,34 @@ class StreamHandle:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A submitted stream that has no text yet, and what its client should be told about it."""
+    """A submitted stream without text yet, and notes for its client."""
 
     handle: StreamHandle
     notes: tuple[str, ...]
+
+
+def spoken_words(sequences: Iterable[Sequence], frame_samples: int) -> list[SpokenWord]:
+    """Words of a stream with their text and sample ranges, in order, as far as they are known.
+
+    The position of a sequence in the stream is known once all earlier sequences have ended; words after that are left
+    out. May be called from any thread while the engine works, because the values read here only grow.
+    """
+    words: list[SpokenWord] = []
+    frames, characters = 0, 0
+    for sequence in sequences:
+        # Read before the words and frames: if it is True, both are final.
+        ended = sequence.has_ended
+        for word in tuple(sequence.track.words):
+            words.append(
+                SpokenWord(
+                    text_start=characters + word.text_start,
+                    text_end=characters + word.text_end,
+                    first_sample=round((frames + word.start_frame) * frame_samples),
+                    end_sample=round((frames + word.end_frame) * frame_samples),
+                )
+            )
+        if not ended:
+            break
+        frames += sequence.frames
+        characters += sequence.characters
+    return words

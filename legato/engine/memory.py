@@ -1,8 +1,8 @@
-"""What the slots of an engine cost in memory. Pure arithmetic over shapes; allocates nothing and knows no stream.
+"""Memory use of an engine, for logs and `legato doctor`.
 
-A position of a sequence takes keys and values in every layer of the talker: 112 KiB in bfloat16 for the official
-models (28 layers, 8 heads of 128), twice that in float32. On a CPU the system hands memory out when it is first
-touched, so slots that were never full cost less than what is written here.
+It is arithmetic over shapes and allocates nothing. One position of a sequence takes keys and values in every
+layer of the talker: 112 KiB in bfloat16 for the official models (28 layers, 8 heads of 128), twice that in float32. On
+a CPU the system allocates pages on first use, so slots that were never full take less than computed here.
 """
 
 from __future__ import annotations
@@ -21,40 +21,46 @@ _KIB, _MIB = 2**10, 2**20
 
 @dataclass(frozen=True, slots=True)
 class EngineMemory:
-    """Bytes of one talker position, and of one stream's codec history; and how many of each there are."""
+    """Bytes of one talker position and of one codec slot, and the number of slots."""
 
     position_bytes: int
     codec_slot_bytes: int
     kv_slots: int
-    positions: int
-    streams: int
+    max_seq_len: int
+    codec_slots: int
 
     @property
     def kv_slot_bytes(self) -> int:
-        """One sequence's positions."""
-        return self.position_bytes * self.positions
+        """Bytes of one KV slot."""
+        return self.position_bytes * self.max_seq_len
 
     @property
     def kv_bytes(self) -> int:
-        """All talker slots."""
+        """Bytes of all KV slots."""
         return self.kv_slot_bytes * self.kv_slots
 
     @property
     def codec_bytes(self) -> int:
-        """All codec slots."""
-        return self.codec_slot_bytes * self.streams
+        """Bytes of all codec slots."""
+        return self.codec_slot_bytes * self.codec_slots
 
     def __str__(self) -> str:
         return (
-            f"{self.kv_slots} talker slots of {self.positions} positions at {self.position_bytes / _KIB:g} KiB: "
-            f"{self.kv_bytes / _MIB:.0f} MiB; {self.streams} codec slots at {self.codec_slot_bytes / _MIB:.1f} MiB: "
-            f"{self.codec_bytes / _MIB:.0f} MiB"
+            f"{self.kv_slots} KV slots of {self.max_seq_len} positions at {self.position_bytes / _KIB:g} KiB: "
+            f"{self.kv_bytes / _MIB:.0f} MiB; {self.codec_slots} codec slots at {self.codec_slot_bytes / _MIB:.1f} MiB:"
+            f" {self.codec_bytes / _MIB:.0f} MiB"
         )
 
 
 def memory_of(cache: TalkerCache, codec_slot_bytes: int, config: EngineConfig) -> EngineMemory:
-    """The memory of slots that exist."""
-    return EngineMemory(cache.bytes_per_position, codec_slot_bytes, cache.slots, cache.positions, config.streams)
+    """The memory of allocated slots."""
+    return EngineMemory(
+        position_bytes=cache.bytes_per_position,
+        codec_slot_bytes=codec_slot_bytes,
+        kv_slots=cache.slots,
+        max_seq_len=cache.positions,
+        codec_slots=config.max_num_seqs,
+    )
 
 
 def plan_memory(
@@ -64,8 +70,8 @@ def plan_memory(
     talker_dtype: torch.dtype = torch.float32,
     codec_dtype: torch.dtype = torch.float32,
 ) -> EngineMemory:
-    """The memory that an engine would take, without weights and without allocating it."""
+    """The memory that an engine would allocate, without weights."""
     with torch.device("meta"):
-        cache = TalkerCache.allocate(model.talker.stack, config.kv_slots, config.positions, talker_dtype, "meta")
+        cache = TalkerCache.allocate(model.talker.stack, config.kv_slots, config.max_seq_len, talker_dtype, "meta")
         history = CodecDecoder(model.codec.decoder).fresh(1, codec_dtype)
     return memory_of(cache, history.row_bytes, config)

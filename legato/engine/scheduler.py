@@ -1,9 +1,47 @@
-"""What one turn does, decided: views of the sequences in, a `Plan` out. Pure; knows no tensor and changes nothing.
+"""Scheduler: decide what one engine step computes. A pure function from sequence views to a `Plan`.
 
-Rules: running streams step in the order in which their listeners would run dry. A stream is admitted in the order of
-arrival when it has enough text, a talker slot and a codec slot. The next segment of a stream is prefilled ahead only
-with a slot that no other stream, present or still to be admitted, could need. Prefill is cut into slices, so that the
-streams that speak keep their pace.
+Work of a step
+--------------
+The engine repeats one step: apply client commands, schedule, run the models, decode audio, emit packets. The scheduler
+sees each unfinished sequence as a `SequenceView` and returns sequence ids in four groups:
+
+    admit        waiting sequences that get a KV slot in this step
+    prefill      slices of prompts to compute, including prompts admitted in this step
+    first_frame  prefilled sequences that sample their first frame
+    step         running sequences that advance by one position and sample one frame
+
+The scheduler holds no state and reads no clock. The same views, slots and capacity give the same plan, so each rule
+below is tested without a model.
+
+Resources
+---------
+A sequence needs a KV slot from admission until the talker has generated its last frame. A stream needs a codec slot
+from the admission of its first sequence until its last packet. A slot is never preempted: its `max_seq_len` positions
+are reserved at admission, so a running sequence cannot run out of memory and is never swapped out or recomputed.
+
+A stream is a list of sequences, one for each segment of its text. Only the *head*, the first sequence that has not
+ended, generates frames. The sequence after it may be prefilled ahead, so that playback has no gap between segments.
+
+Rules
+-----
+1. Admission is first come, first served among sequences that can use a slot. A sequence whose prompt lacks text, or
+   whose client accepts no frames yet (flow control), is skipped and does not block the sequences after it.
+2. Prefilling ahead is optional work, so it must not delay other streams. It takes a KV slot only if enough free slots
+   remain for (a) one new stream per free codec slot and (b) each admitted stream that is between two segments.
+3. Running sequences are ordered by slack: the time until the client's playback buffer is empty. If more sequences are
+   ready than a step has rows, those with the least slack run. Ties are resolved by order of arrival.
+4. While a stream of this step is urgent (slack below `URGENT_S`), streams with more than `COMFORTABLE_S` of buffered
+   audio are skipped. A smaller batch makes the step shorter, and the skipped streams do not underrun. The sequence
+   with the least slack always runs, so the engine makes progress.
+5. Prefill is chunked, so that a long prompt does not stall running streams. The budget is larger while every running
+   stream has more than `COMFORTABLE_S` of slack.
+
+Batch invariance
+----------------
+Slice boundaries must not depend on other requests, because another slicing can change the result in the last bits.
+Every prompt is cut at the end of its shareable prefix and at multiples of the budget, counted from its start and from
+that prefix end, whether or not the prefix is cached. A slice that does not fit in the remaining budget waits for the
+next step; it is not shortened. In deterministic mode both budgets are equal, so the slices depend on the prompt only.
 """
 
 from __future__ import annotations
@@ -11,24 +49,27 @@ from __future__ import annotations
 from collections.abc import Sequence as List
 from dataclasses import dataclass
 
-from legato.engine.sequence import SEATED, SequenceState
-from legato.flow import SequenceId, StreamId
+from legato.engine.sequence import HOLDS_SLOT, SequenceState
+from legato.types import SequenceId, StreamId
 
-HURRY_S = 0.25
-"""A listener who runs dry within this time is in a hurry..."""
-EASY_S = 1.0
-"""...and then streams with more than this in hand let him go first."""
+URGENT_S = 0.25
+"""A stream whose playback buffer empties within this time is urgent."""
+COMFORTABLE_S = 1.0
+"""A stream with more buffered audio than this can be skipped while another one is urgent."""
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceView:
-    """What the scheduler sees of a sequence. `head`: all earlier sequences of its stream have ended.
+    """State of one sequence as the scheduler sees it.
 
-    `prompt_positions`: length of its prompt, 0 while it lacks text. `positions`: how many of them are computed.
-    `shared_positions`: how many of them, from the first on, other requests may share.
-    `primed`: its prompt is computed and its first frame not drawn. `can_step`: it has a frame to feed and the text that
-    goes with it. `wanted`: the client wants more frames. `slack_s`: until its listener runs dry; infinite where nobody
-    listens live, below 0 where he waits already.
+    `head`: all earlier sequences of its stream have ended.
+    `prompt_positions`: length of the prompt, 0 while it lacks text.
+    `computed_positions`: prompt positions that are in the KV cache.
+    `shared_positions`: length of the prompt's prefix that other requests can share.
+    `prefilled`: the prompt is computed and the first frame is not sampled yet.
+    `can_step`: the newest frame and its text token are available as the next input.
+    `may_generate`: flow control allows another frame.
+    `slack_s`: seconds until the client underruns; infinite for background streams, negative if it has underrun.
     """
 
     sequence: SequenceId
@@ -36,10 +77,10 @@ class SequenceView:
     state: SequenceState
     head: bool
     prompt_positions: int
-    positions: int
-    primed: bool
+    computed_positions: int
+    prefilled: bool
     can_step: bool
-    wanted: bool
+    may_generate: bool
     slack_s: float = 0.0
     shared_positions: int = 0
 
@@ -55,100 +96,100 @@ class PrefillSlice:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One turn: who is seated, which prompt positions are computed, who draws its first frame, who steps.
-
-    A prompt that is completed in this turn may draw in this turn, too.
-    """
+    """The work of one step. A prompt that this step completes may sample its first frame in the same step."""
 
     admit: tuple[SequenceId, ...]
     prefill: tuple[PrefillSlice, ...]
-    begin: tuple[SequenceId, ...]
+    first_frame: tuple[SequenceId, ...]
     step: tuple[SequenceId, ...]
 
     @property
     def idle(self) -> bool:
-        """True when the turn would do nothing."""
-        return not (self.admit or self.prefill or self.begin or self.step)
+        """True if the step has no work."""
+        return not (self.admit or self.prefill or self.first_frame or self.step)
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Free talker and codec slots now, and what one turn computes: prefill positions, and rows that step.
+    """Free slots, and the limits of one step.
 
-    `prefill_beside`: prefill positions beside a listener who has less than `EASY_S` in hand.
+    `prefill_positions`: prompt positions per step. `live_prefill_positions`: the same while a running stream has less
+    than `COMFORTABLE_S` of buffered audio. `max_batch_size`: sequences that step together.
     """
 
     free_kv: int
     free_codec: int
     prefill_positions: int
-    prefill_beside: int
-    rows: int = 64
+    live_prefill_positions: int
+    max_batch_size: int = 64
 
 
-def plan_turn(views: List[SequenceView], seated_streams: frozenset[StreamId], capacity: Capacity) -> Plan:
-    """Decide one turn. `views` are in the order of arrival; `seated_streams` hold a codec slot already."""
-    admit = _admissions(views, seated_streams, capacity)
+def plan_step(views: List[SequenceView], streams_with_slot: frozenset[StreamId], capacity: Capacity) -> Plan:
+    """Plan one step. `views` are in order of arrival; `streams_with_slot` hold a codec slot."""
+    admit = _admissions(views, streams_with_slot, capacity)
     admitted = frozenset(admit)
     prefilling = [v for v in views if v.state is SequenceState.PREFILLING or v.sequence in admitted]
-    running = _in_turn([v for v in views if _can_run(v)], capacity.rows)
-    easy = all(v.slack_s > EASY_S for v in running)
+    running = _select_rows([v for v in views if _can_run(v)], capacity.max_batch_size)
+    comfortable = all(v.slack_s > COMFORTABLE_S for v in running)
+    budget = capacity.prefill_positions if comfortable else capacity.live_prefill_positions
     return Plan(
         admit=admit,
-        prefill=_slices(prefilling, capacity.prefill_positions if easy else capacity.prefill_beside),
-        begin=tuple(v.sequence for v in running if v.primed),
+        prefill=_prefill_slices(prefilling, budget),
+        first_frame=tuple(v.sequence for v in running if v.prefilled),
         step=tuple(v.sequence for v in running if v.can_step),
     )
 
 
 def _can_run(view: SequenceView) -> bool:
-    return view.state is SequenceState.RUNNING and view.head and view.wanted and (view.primed or view.can_step)
+    ready = view.prefilled or view.can_step
+    return view.state is SequenceState.RUNNING and view.head and view.may_generate and ready
 
 
-def _in_turn(ready: List[SequenceView], rows: int) -> list[SequenceView]:
-    """The `rows` of `ready` that are nearest to running dry, in the order of arrival.
-
-    While one of them is in a hurry, those with plenty in hand sit the turn out: they lose nothing.
-    """
-    nearest = sorted(ready, key=lambda v: v.slack_s)[:rows]
-    hurry = any(v.slack_s < HURRY_S for v in nearest)
-    chosen = {v.sequence for v in nearest if not hurry or v.slack_s <= EASY_S}
-    return [v for v in ready if v.sequence in chosen]
+def _select_rows(ready: List[SequenceView], max_batch_size: int) -> list[SequenceView]:
+    """Rules 3 and 4: at most `max_batch_size` of `ready`, least slack first, returned in order of arrival."""
+    candidates = sorted(ready, key=lambda v: v.slack_s)[:max_batch_size]
+    urgent = any(v.slack_s < URGENT_S for v in candidates)
+    selected = {v.sequence for v in candidates if not urgent or v.slack_s <= COMFORTABLE_S}
+    return [v for v in ready if v.sequence in selected]
 
 
-def _slices(prefilling: List[SequenceView], most: int) -> tuple[PrefillSlice, ...]:
-    """The next slice of each prompt, heads first, `most` positions in all.
-
-    A prompt is always cut where its shared positions end, and from there and from its start at multiples of `most`,
-    whoever else is prefilled and whether or not those positions were kept: with one `most` for every turn, as in
-    deterministic mode, its slices are the same in any company.
-    """
+def _prefill_slices(prefilling: List[SequenceView], budget: int) -> tuple[PrefillSlice, ...]:
+    """Rule 5: the next slice of each prompt, heads first, at most `budget` positions in total."""
     slices: list[PrefillSlice] = []
-    left = most
+    remaining = budget
     for view in sorted(prefilling, key=lambda v: not v.head):
-        shared = view.positions < view.shared_positions
-        length = min(most, (view.shared_positions if shared else view.prompt_positions) - view.positions)
-        if 0 < length <= left:
-            slices.append(PrefillSlice(view.sequence, view.positions, length))
-            left -= length
+        in_prefix = view.computed_positions < view.shared_positions
+        end = view.shared_positions if in_prefix else view.prompt_positions
+        length = min(budget, end - view.computed_positions)
+        # Skip, never shorten: the length of a slice must not depend on the other prompts of this step.
+        if 0 < length <= remaining:
+            slices.append(PrefillSlice(view.sequence, view.computed_positions, length))
+            remaining -= length
     return tuple(slices)
 
 
 def _admissions(
-    views: List[SequenceView], seated_streams: frozenset[StreamId], capacity: Capacity
+    views: List[SequenceView], streams_with_slot: frozenset[StreamId], capacity: Capacity
 ) -> tuple[SequenceId, ...]:
+    """Rules 1 and 2: heads that can use a slot first, then sequences to prefill ahead."""
     free_kv, free_codec = capacity.free_kv, capacity.free_codec
     admit: list[SequenceId] = []
     ready = [v for v in views if v.state is SequenceState.WAITING and v.prompt_positions > 0]
     for view in ready:
-        new_stream = view.stream not in seated_streams
-        if view.head and free_kv > 0 and (free_codec > 0 or not new_stream):
+        needs_codec = view.stream not in streams_with_slot
+        # Without `may_generate` the stream would hold a slot that it cannot use. That slot may be the one that an
+        # earlier stream of the same client waits for.
+        if view.head and view.may_generate and free_kv > 0 and (free_codec > 0 or not needs_codec):
             admit.append(view.sequence)
             free_kv -= 1
-            free_codec -= new_stream
-    speaking = {v.stream for v in views if v.state in SEATED}
-    between_segments = len(seated_streams - speaking - {v.stream for v in ready if v.sequence in admit})
+            if needs_codec:
+                free_codec -= 1
+    # A stream between two segments holds a codec slot but no KV slot. Its next segment must find one free.
+    holding_kv = {v.stream for v in views if v.state in HOLDS_SLOT}
+    just_admitted = {v.stream for v in ready if v.sequence in admit}
+    between_segments = len(streams_with_slot - holding_kv - just_admitted)
     for view in ready:
-        if not view.head and view.stream in seated_streams and free_kv > free_codec + between_segments:
+        if not view.head and view.stream in streams_with_slot and free_kv > free_codec + between_segments:
             admit.append(view.sequence)
             free_kv -= 1
     return tuple(admit)

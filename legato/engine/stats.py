@@ -1,22 +1,82 @@
-"""When the stages of a stream happened, and what all streams of an engine add up to.
+"""Timing of one stream and statistics of one engine.
 
-The clock is an argument; this file reads none and does no arithmetic on tensors. The stages are those of
-docs/latency.md up to PCM on the host: contiguous, each from one mark to the next. Time spent waiting for the client's
-text is added up apart from model time. `StreamTiming` lives as long as its stream, `EngineStats` as long as its engine.
+`StreamTiming` lives as long as its stream, `EngineStats` as long as its engine. Time is an argument; this module reads
+no clock. The stages are those of docs/latency.md up to PCM on the host. They are contiguous: each stage starts at the
+mark where the one before it ends. Time spent waiting for the client's text is counted separately from compute time.
 """
 
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
-from legato.engine.histogram import RATIO, ROWS, SECONDS, Histogram, HistogramValue
+from legato.errors import StateError
+
+# --- histograms ------------------------------------------------------------------------------------------------------
+
+SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+RATIO = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0)
+ROWS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramValue:
+    """Snapshot of a histogram. `counts[i]` values were at most `bounds[i]` and above the bound before it.
+
+    There is one more count than bounds, for values above the last bound. `total` is the sum of all values. Snapshots
+    with equal bounds can be added across engines.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+    @property
+    def count(self) -> int:
+        """Number of values."""
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float:
+        """Mean of the values; 0 if there are none."""
+        return self.total / self.count if self.count else 0.0
+
+    def at_most(self, share: float) -> float:
+        """The smallest bound that at least `share` (0 to 1) of the values do not exceed; infinity above the last."""
+        needed, seen = share * self.count, 0
+        for bound, count in zip(self.bounds, self.counts, strict=False):
+            seen += count
+            if seen >= needed:
+                return bound
+        return float("inf")
+
+
+class Histogram:
+    """Counts values in fixed bins."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count `value`."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._total += value
+
+    def value(self) -> HistogramValue:
+        """Snapshot of the counts."""
+        return HistogramValue(self._bounds, tuple(self._counts), self._total)
+
+
+# --- one stream ------------------------------------------------------------------------------------------------------
 
 
 class Mark(Enum):
-    """Instants of a stream, in order."""
+    """Points in time of a stream, in order."""
 
     RECEIVED = "received"
     ENOUGH_TEXT = "enough text"
@@ -38,15 +98,16 @@ STAGES: tuple[tuple[str, Mark, Mark], ...] = (
     ("packet fill", Mark.FIRST_FRAME, Mark.FIRST_WINDOW),
     ("codec", Mark.FIRST_WINDOW, Mark.FIRST_PACKET),
 )
-"""Name, from, to. Neighbours share their mark, so that the stages sum to the first packet."""
+"""(name, start, end). Adjacent stages share a mark, so the stages sum to the time to the first packet."""
 
 
 @dataclass(slots=True)
 class StreamTiming:
-    """The marks of one stream, in seconds of the clock that the engine was given.
+    """Marks and packet times of one stream, in seconds on the engine's clock.
 
-    A listener is assumed who starts with the first packet and plays on: `underruns` counts the packets that came after
-    he had run dry, `underrun_s` how long he waited for them. Waits for the client's own text are not among them.
+    Underruns are computed for a client that starts to play with the first packet and does not pause: `underruns`
+    counts packets that arrived after the buffer was empty, `underrun_s` sums the time until they arrived. Waiting for
+    the client's own text is not an underrun.
     """
 
     marks: dict[Mark, float] = field(default_factory=dict)
@@ -55,42 +116,45 @@ class StreamTiming:
     audio_s: float = 0.0
     underruns: int = 0
     underrun_s: float = 0.0
-    _waiting_since_s: list[float] = field(default_factory=list)
-    _dry_at_s: float = 0.0
+    _text_wait_start_s: float | None = None
+    _buffer_empty_at_s: float = 0.0
     _playing: bool = False
 
     def mark(self, mark: Mark, now_s: float) -> None:
-        """Record `mark` at `now_s`; the first time counts."""
+        """Record `mark`; only the first call for each mark counts."""
         self.marks.setdefault(mark, now_s)
 
-    def packet(self, now_s: float, audio_s: float, *, hungry: bool = True) -> None:
-        """A packet of `audio_s` seconds reached the host. `hungry`: the listener had taken all there was before."""
+    def packet(self, now_s: float, audio_s: float, *, client_waiting: bool = True) -> None:
+        """Record a packet of `audio_s` seconds. `client_waiting`: the client had consumed all earlier packets."""
         self.mark(Mark.FIRST_PACKET, now_s)
         self.marks[Mark.LAST_PACKET] = now_s
         self.packet_s.append(now_s)
-        late_s = now_s - self._dry_at_s
-        if self._playing and hungry and late_s > 0:
+        late_s = now_s - self._buffer_empty_at_s
+        if self._playing and client_waiting and late_s > 0:
             self.underruns += 1
             self.underrun_s += late_s
         self.audio_s += audio_s
-        self._dry_at_s = max(self._dry_at_s, now_s) + audio_s
+        self._buffer_empty_at_s = max(self._buffer_empty_at_s, now_s) + audio_s
         self._playing = True
 
     def slack_s(self, now_s: float) -> float:
-        """Seconds until the listener runs dry; before his first packet minus the time that he waits for it."""
-        return (self._dry_at_s if self.packet_s else self.marks[Mark.RECEIVED]) - now_s
+        """Seconds until the playback buffer is empty; before the first packet, minus the time since the request."""
+        return (self._buffer_empty_at_s if self.packet_s else self.marks[Mark.RECEIVED]) - now_s
 
     def text_wait_began(self, now_s: float) -> None:
-        """The talker needs text that has not come."""
-        self._waiting_since_s.append(now_s)
+        """The talker starts to wait for the client's text."""
+        self._text_wait_start_s = now_s
 
     def text_wait_ended(self, now_s: float) -> None:
-        """It has come; the wait is input wait, not model time, and what is late after it is not the engine's fault."""
-        self.later_text_wait_s += now_s - self._waiting_since_s.pop()
+        """The text arrived. The next packet is not counted as late, because the client caused the delay."""
+        if self._text_wait_start_s is None:
+            raise StateError("a wait for text ended that had not begun")
+        self.later_text_wait_s += now_s - self._text_wait_start_s
+        self._text_wait_start_s = None
         self._playing = False
 
     def stages_s(self) -> dict[str, float]:
-        """Seconds of each stage whose two marks exist."""
+        """Duration of each stage whose two marks exist."""
         return {
             name: self.marks[end] - self.marks[start]
             for name, start, end in STAGES
@@ -99,22 +163,22 @@ class StreamTiming:
 
     @property
     def first_packet_s(self) -> float:
-        """Request to PCM on the host. `KeyError` while there is no packet."""
+        """Time from the request to PCM on the host. `KeyError` before the first packet."""
         return self.marks[Mark.FIRST_PACKET] - self.marks[Mark.RECEIVED]
 
-    def real_time_factors(self) -> list[float]:
-        """Seconds from admission to the last packet, less waits for text, per second of sound: one, or none yet."""
+    def real_time_factor(self) -> float | None:
+        """Seconds from admission to the last packet, minus waits for text, per second of audio; None without audio."""
         if self.audio_s <= 0:
-            return []
-        spent_s = self.marks[Mark.LAST_PACKET] - self.marks[Mark.ADMITTED] - self.later_text_wait_s
-        return [spent_s / self.audio_s]
+            return None
+        compute_s = self.marks[Mark.LAST_PACKET] - self.marks[Mark.ADMITTED] - self.later_text_wait_s
+        return compute_s / self.audio_s
 
 
-# --- all streams -----------------------------------------------------------------------------------------------------
+# --- one engine ------------------------------------------------------------------------------------------------------
 
 
 class Part(Enum):
-    """What computes."""
+    """Parts of the model that are timed separately."""
 
     PREFILL = "prefill"
     TALKER = "talker"
@@ -124,7 +188,7 @@ class Part(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PoolUse:
-    """Slots of a pool, and how many of them nobody holds."""
+    """Total and free slots of a pool."""
 
     slots: int
     free: int
@@ -132,12 +196,12 @@ class PoolUse:
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
-    """What an engine did since it started, at one instant; plain values for whoever exports them.
+    """Statistics of an engine since its start, as plain values.
 
-    `outcomes` counts streams by finish reason ("failed" among them), `errors` the failed ones by the error's code.
-    `stages_s`, `first_packet_s` and `packet_gap_s` are histograms of seconds, `rows` of the rows that a part computed
-    in one turn, `busy_s` of the seconds that it took. Packet gaps, real-time factors and underruns are counted where
-    they mean something: not for background streams, and factors not for paced ones, which are held back on purpose.
+    `outcomes` counts streams by finish reason, with "failed" among them; `errors` counts failed streams by error code.
+    `stages_s`, `first_packet_s` and `packet_gap_s` are histograms of seconds. `rows` and `busy_s` have one histogram
+    for each part: rows computed in one step, and the seconds that took. Packet gaps and underruns exclude background
+    streams. Real-time factors also exclude paced streams, which flow control holds back on purpose.
     """
 
     streams_open: int
@@ -159,7 +223,7 @@ class EngineSnapshot:
 
 
 class EngineStats:
-    """The sums. Filled by the engine's thread, read from any."""
+    """Accumulates statistics. The engine thread writes; any thread may take a snapshot."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -173,20 +237,20 @@ class EngineStats:
         self._rows = {part: Histogram(ROWS) for part in Part}
         self._busy = {part: Histogram(SECONDS) for part in Part}
 
-    def computed(self, part: Part, rows: int, seconds: float) -> None:
-        """A part computed `rows` rows in a turn; nothing is counted for none."""
+    def add_compute(self, part: Part, rows: int, seconds: float) -> None:
+        """Count the computation of `rows` rows in one step; 0 rows are not counted."""
         if rows:
             with self._lock:
                 self._rows[part].observe(rows)
                 self._busy[part].observe(seconds)
 
-    def frames_made(self, frames: int) -> None:
-        """Frames were decoded and handed over."""
+    def add_frames(self, frames: int) -> None:
+        """Count frames that were decoded and delivered."""
         with self._lock:
             self._frames += frames
 
-    def stream_over(self, timing: StreamTiming, outcome: str, error: str, *, live: bool, paced: bool) -> None:
-        """A stream left. `outcome`: its finish reason; `error`: the code of what failed it, or ""."""
+    def add_stream(self, timing: StreamTiming, outcome: str, error: str, *, live: bool, paced: bool) -> None:
+        """Count a stream that ended. `outcome`: finish reason. `error`: error code, "" if it did not fail."""
         with self._lock:
             self._outcomes[outcome] += 1
             if error:
@@ -203,11 +267,12 @@ class EngineStats:
                 self._underrun_s += timing.underrun_s
                 for earlier, later in zip(timing.packet_s, timing.packet_s[1:], strict=False):
                     self._gap.observe(later - earlier)
-            for factor in timing.real_time_factors() if live and not paced else []:
+            factor = timing.real_time_factor()
+            if factor is not None and live and not paced:
                 self._factor.observe(factor)
 
     def snapshot(self, *, streams_open: int, talker_slots: PoolUse, codec_slots: PoolUse) -> EngineSnapshot:
-        """Everything counted so far, with the present use of the slots."""
+        """All counts so far, with the current use of the slots."""
         with self._lock:
             return EngineSnapshot(
                 streams_open=streams_open,

@@ -1,7 +1,29 @@
-"""One unbroken waveform in the engine: its request, its sequences in order, its codec lease, what was sent.
+"""Stream: one continuous waveform, its request, the commands it accepts and the events it emits.
 
-Lives from submission until its last packet or its error was handed over. Only the loop touches it. Knows no tensor:
-frames are tuples, samples go by as bytes.
+A stream lives from submission until its last packet or its error is delivered. Only the engine thread changes it;
+clients send `Command` values and receive `StreamEvent` values.
+
+Data flow inside a stream
+-------------------------
+    text -> TextIntake -> sequences -> frames -> windows -> packets
+
+The intake cuts the text into segments and creates one `Sequence` for each. Segments are generated strictly in order:
+only the *head*, the first sequence that has not ended, adds frames. Decoding follows the same order and crosses
+segment borders, because all segments share one codec history. `ready_frames` therefore counts the frames of the head
+and of the sequences before it; a sequence that was prefilled ahead has none.
+
+Three pointers move through the list of sequences, always in this order:
+
+    first_active  first sequence that is not terminal (has frames to decode, or is generating)
+    head          first sequence that still generates
+    head + 1      may be prefilled ahead
+
+Counters follow one frame through the stream: `frames` (generated) >= `sent` (delivered in packets) >= `consumed`
+(reported by the client). Flow control limits `frames - consumed`.
+
+The stream ends in one of three ways: all sequences end and the last frame is delivered (the last packet has the finish
+reason), the client cancels (an empty last packet follows), or an error is delivered as the last event. `closed` is set
+then, and the registry releases the codec slot.
 """
 
 from __future__ import annotations
@@ -10,156 +32,217 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from legato.engine.demand import UNLIMITED, Demand, Pace
-from legato.engine.framing import Haste, PacketPolicy, window_packets
-from legato.engine.intake import TextIntake
+from legato.engine.flow_control import UNLIMITED, FlowControl, FlowMode
 from legato.engine.leases import CodecLease
-from legato.engine.sequence import OVER, Sequence, SequenceEvent, SequenceState
+from legato.engine.packetizer import PacketPolicy, WindowMode, window_packets
+from legato.engine.sequence import TERMINAL, Sequence, SequenceEvent, SequenceState
 from legato.engine.stats import StreamTiming
+from legato.engine.text_intake import TextIntake
 from legato.errors import LegatoError
-from legato.flow import FinishReason, Frame, Packet, PromptSpec, Sampling, StreamId
-from legato.models.voice import Voice
+from legato.models.voice import ClonedVoice
 from legato.text.budget import Watchdog
+from legato.types import FinishReason, Frame, Packet, PromptSpec, SamplingParams, StreamId
 
 StreamEvent = Packet | LegatoError
-"""What a stream hands over: packets, and at most one error, which is then the last."""
+"""Output of a stream: packets, or one error as the last event."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamRequest:
-    """Everything about a stream that is settled before its text comes.
+    """Parameters of a stream that are fixed before its text arrives.
 
-    `max_frames` is the caller's limit over the whole stream; 0 leaves the text-scaled budget. `voices` holds the
-    clone's voice or nothing. `demand` holds from the first frame on, until the client sets another.
+    `max_frames`: the caller's limit for the whole stream, 0 for the limit that follows from the text. `voice`: the
+    cloned voice, None for a built-in or designed one. `flow_control`: the initial setting.
     """
 
     spec: PromptSpec
-    sampling: Sampling
+    sampling: SamplingParams
     seed: int
     packets: PacketPolicy
     max_frames: int = 0
-    voices: tuple[Voice, ...] = ()
-    demand: Demand = UNLIMITED
+    voice: ClonedVoice | None = None
+    flow_control: FlowControl = UNLIMITED
     speed: float = 1.0
 
 
 @dataclass(slots=True)
 class Stream:
-    """The loop's record of one stream.
+    """State of one stream in the engine.
 
-    `taken`: frames that the listener has taken, as far as he says it. `frames`: frames generated, `sent`: frames handed
-    over. `past`: how many of its sequences, the first ones, are over.
+    `on_event` receives packets and errors on the engine thread. `frames`, `sent`, `consumed`: frames generated,
+    delivered, and reported as consumed. `packets`, `samples`: delivered so far. `first_active`: number of the first
+    sequence that is not terminal. `codec_lease`: None before admission and after the end.
     """
 
     id: StreamId
     request: StreamRequest
     intake: TextIntake
-    sink: Callable[[StreamEvent], None]
+    on_event: Callable[[StreamEvent], None]
     timing: StreamTiming
     watchdog: Watchdog
-    demands: list[Demand] = field(default_factory=list)
-    taken: int = 0
+    flow_control: FlowControl = field(init=False)
+    consumed: int = 0
     frames: int = 0
     sent: int = 0
     packets: int = 0
     samples: int = 0
-    past: int = 0
-    leases: list[CodecLease] = field(default_factory=list)
+    first_active: int = 0
+    codec_lease: CodecLease | None = None
     closed: bool = False
+
+    def __post_init__(self) -> None:
+        self.flow_control = self.request.flow_control
 
     @property
     def sequences(self) -> list[Sequence]:
-        """All sequences known so far, in order."""
+        """All sequences so far, in order."""
         return self.intake.sequences
 
-    @property
-    def demand(self) -> Demand:
-        """The demand in force."""
-        return self.demands[-1] if self.demands else self.request.demand
+    def active(self) -> Iterator[Sequence]:
+        """Sequences that are not terminal, in order."""
+        return (self.sequences[number] for number in range(self.first_active, len(self.sequences)))
 
-    def present(self) -> Iterator[Sequence]:
-        """The sequences that are not over, in order."""
-        return (self.sequences[number] for number in range(self.past, len(self.sequences)))
+    def generating(self) -> Iterator[Sequence]:
+        """Sequences for which the talker has work left, in order; the first is the head."""
+        return (sequence for sequence in self.active() if not sequence.has_ended)
 
-    def live(self, most: int) -> list[Sequence]:
-        """The first sequences, `most` of them, that the talker still has to do with; the head comes first."""
-        return list(itertools.islice((each for each in self.present() if not each.has_ended), most))
+    def head(self) -> Sequence | None:
+        """The sequence that generates frames now; None if all sequences so far have ended."""
+        return next(self.generating(), None)
 
     @property
     def generation_over(self) -> bool:
-        """True when no further frame will come."""
-        return self.intake.ended and all(sequence.has_ended for sequence in self.present())
+        """True when no more frames will be generated."""
+        return self.intake.ended and all(sequence.has_ended for sequence in self.active())
 
-    def is_head(self, sequence: Sequence) -> bool:
-        """True when all earlier sequences have ended."""
-        return any(each is sequence for each in self.live(1))
-
-    def wants_more(self) -> bool:
-        """True while the client's demand reaches beyond what was generated."""
-        return self.demand.wants(self.frames, self.taken, self.request.packets.size(self.packets))
+    def may_generate(self) -> bool:
+        """Whether flow control allows another frame."""
+        return self.flow_control.allows(self.frames, self.consumed, self.request.packets.size(self.packets))
 
     @property
-    def hungry(self) -> bool:
-        """False while the listener of a paced stream still has sound that he has not taken."""
-        return self.demand.pace is not Pace.PACED or self.taken >= self.sent
+    def client_waiting(self) -> bool:
+        """False while the client of a paced stream has delivered frames that it has not consumed."""
+        return self.flow_control.mode is not FlowMode.PACED or self.consumed >= self.sent
 
     def slack_s(self, now_s: float) -> float:
-        """Seconds until the listener runs dry; infinite where nobody listens live."""
-        return float("inf") if self.demand.pace is Pace.BACKGROUND else self.timing.slack_s(now_s)
+        """Seconds until the client's buffer is empty; infinite for background streams, negative after an underrun."""
+        return float("inf") if self.flow_control.mode is FlowMode.BACKGROUND else self.timing.slack_s(now_s)
 
     def ready_frames(self) -> int:
-        """Frames that can be decoded now, in order: those of the head and of what ended before it."""
+        """Frames that can be decoded now, in order."""
         count = 0
-        for sequence in self.present():
+        for sequence in self.active():
             count += len(sequence.undecoded)
             if not sequence.has_ended:
                 break
         return count
 
-    def keeps_coming(self) -> bool:
-        """True while the next turn brings another frame, as far as one can tell."""
-        return self.wants_more() and any(each.state is SequenceState.RUNNING for each in self.live(1))
+    def next_step_adds_frame(self) -> bool:
+        """True if the next step is expected to generate a frame."""
+        head = self.head()
+        return head is not None and head.state is SequenceState.RUNNING and self.may_generate()
 
-    def take_window(self, haste: Haste) -> list[tuple[Frame, ...]]:
-        """The frames of the next packets, removed; nothing while they are not full."""
+    def pop_window(self, mode: WindowMode) -> list[tuple[Frame, ...]]:
+        """Remove and return the frames of the next packets; empty while no packet is due."""
         sizes = window_packets(
             self.request.packets,
             packets=self.packets,
             available=self.ready_frames(),
             ended=self.generation_over,
-            haste=haste,
+            mode=mode,
         )
-        frames = self._take_frames(sum(sizes))
+        frames = self._pop_frames(sum(sizes))
         return [tuple(itertools.islice(frames, size)) for size in sizes]
 
-    def _take_frames(self, count: int) -> Iterator[Frame]:
-        """The next frames in order, removed."""
-        for sequence in self.present():
+    def _pop_frames(self, count: int) -> Iterator[Frame]:
+        for sequence in self.active():
             while sequence.undecoded and count:
                 count -= 1
                 yield sequence.undecoded.popleft()
 
-    def retire(self) -> None:
-        """Finish the sequences that were decoded to their end, and pass over them from now on."""
-        for sequence in self.present():
+    def retire_sequences(self) -> None:
+        """Finish sequences whose frames are all decoded, and advance `first_active` past them."""
+        for sequence in self.active():
             if not sequence.has_ended:
                 break
             if sequence.state is SequenceState.DRAINING and not sequence.undecoded:
-                sequence.take(SequenceEvent.DRAINED)
-        while self.past < len(self.sequences) and self.sequences[self.past].state in OVER:
-            self.past += 1
+                sequence.apply(SequenceEvent.DRAINED)
+        while self.first_active < len(self.sequences) and self.sequences[self.first_active].state in TERMINAL:
+            self.first_active += 1
 
     def finish_reason(self) -> FinishReason:
-        """Why the stream ended: the first end that was not a proper one, else how its last sequence ended."""
-        proper = (FinishReason.EOS, FinishReason.TRACK_END)
-        reasons = [reason for sequence in self.sequences for reason in sequence.reasons]
-        return next((reason for reason in reasons if reason not in proper), reasons[-1])
+        """The first reason that is not a regular end (EOS, TRACK_END), else the reason of the last sequence."""
+        regular = (FinishReason.EOS, FinishReason.TRACK_END)
+        reasons = [each.finish_reason for each in self.sequences if each.finish_reason is not None]
+        return next((reason for reason in reasons if reason not in regular), reasons[-1])
 
     def stop(self, event: SequenceEvent, reason: FinishReason) -> list[Sequence]:
-        """Take `event` (cancel or fail) on everything that is not over; returns the sequences it hit."""
-        hit = [sequence for sequence in self.present() if sequence.state not in OVER]
-        for sequence in hit:
-            sequence.take(event)
+        """Apply `event` (CANCEL or FAIL) to every sequence that is not terminal, drop its frames, and return them."""
+        stopped = [sequence for sequence in self.active() if sequence.state not in TERMINAL]
+        for sequence in stopped:
+            sequence.apply(event)
             sequence.undecoded.clear()
-            sequence.reasons.append(reason)
-        return hit
+            sequence.finish_reason = reason
+        return stopped
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+# Immutable values that clients put into the engine's queue from any thread.
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Add a stream. `received_s`: time at which the request arrived, on the engine's clock."""
+
+    stream: Stream
+    received_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AppendText:
+    """Append text. It may be cut at any character."""
+
+    stream: StreamId
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndText:
+    """Mark the end of the text."""
+
+    stream: StreamId
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop generating and decoding at once."""
+
+    stream: StreamId
+
+
+@dataclass(frozen=True, slots=True)
+class SetFlowControl:
+    """Replace the flow control. `consumed`: frames that the client has consumed so far."""
+
+    stream: StreamId
+    flow_control: FlowControl
+    consumed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """Report that the client has consumed `frames` frames in total."""
+
+    stream: StreamId
+    frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Engine shutdown: finish the text received so far without flow control, and ignore later text."""
+
+    stream: StreamId
+
+
+StreamCommand = AppendText | EndText | Cancel | SetFlowControl | Consumed | Drain
+Command = Submit | StreamCommand

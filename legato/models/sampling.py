@@ -1,7 +1,7 @@
-"""Logits -> code. Owns nothing: settings, history and noise are arguments, one row for each sequence.
+"""Sample codes from logits. Settings, history and noise are arguments, one row per sequence.
 
-A row's code depends on its own logits, settings and uniform number alone, never on the batch. The order of the filters
-is that of transformers 4.57.3: repetition penalty, minimal length, suppressed ids, temperature, top-k, top-p, draw.
+A row's code depends only on its own logits, settings and uniform number, never on the batch. The order of the filters
+is that of transformers 4.57.3: repetition penalty, minimum length, suppressed ids, temperature, top-k, top-p, sampling.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from legato.flow import Sampling
+from legato.types import SamplingParams
 
 MIN_FRAMES = 2
-"""The end of speech cannot be drawn for the first two frames (`min_new_tokens` 2 of the official package)."""
+"""End of speech is not sampled in the first two frames (`min_new_tokens` 2 of the official package)."""
 
 
-class Drawn(NamedTuple):
+class Sampled(NamedTuple):
     """Codes int64 [B] (or [B, Q]) and `finite` bool [B]: False where the row's logits held NaN or infinity.
 
-    The code of such a row is 0 and means nothing: it has failed (`NonFiniteError`), its neighbours not.
+    The code of such a row is 0 and has no meaning: the row fails (`NonFiniteError`), the others do not.
     """
 
     codes: Tensor
@@ -31,8 +31,8 @@ class Drawn(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class DrawSettings:
-    """How one kind of codebook is drawn: each a tensor [B]. Greedy where temperature is 0 or top_k is 1."""
+class SamplerSettings:
+    """Sampling settings of one kind of codebook, tensors [B]. Greedy where temperature is 0 or top_k is 1."""
 
     temperature: Tensor
     top_k: Tensor
@@ -43,18 +43,18 @@ class DrawSettings:
 class SamplingRows:
     """The sampling settings of a batch: codebook 0, residual codebooks, and the penalty of codebook 0 [B]."""
 
-    first: DrawSettings
-    residual: DrawSettings
+    first: SamplerSettings
+    residual: SamplerSettings
     repetition_penalty: Tensor
 
     @staticmethod
-    def of(rows: Sequence[Sampling], device: torch.device | str = "cpu") -> SamplingRows:
-        """One row for each of `rows`, which were checked when they were made. The same tensors for the same rows."""
+    def of(rows: Sequence[SamplingParams], device: torch.device | str = "cpu") -> SamplingRows:
+        """One row per element of `rows`. Cached: equal rows give the same tensors."""
         return _sampling_rows(tuple(rows), torch.device(device))
 
 
 @lru_cache(maxsize=64)
-def _sampling_rows(rows: tuple[Sampling, ...], device: torch.device) -> SamplingRows:
+def _sampling_rows(rows: tuple[SamplingParams, ...], device: torch.device) -> SamplingRows:
     def reals(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float32, device=device)
 
@@ -62,12 +62,12 @@ def _sampling_rows(rows: tuple[Sampling, ...], device: torch.device) -> Sampling
         return torch.tensor(values, dtype=torch.int64, device=device)
 
     return SamplingRows(
-        first=DrawSettings(
+        first=SamplerSettings(
             reals([row.temperature for row in rows]),
             counts([row.top_k for row in rows]),
             reals([row.top_p for row in rows]),
         ),
-        residual=DrawSettings(
+        residual=SamplerSettings(
             reals([row.predictor_temperature for row in rows]),
             counts([row.predictor_top_k for row in rows]),
             reals([row.predictor_top_p for row in rows]),
@@ -77,7 +77,7 @@ def _sampling_rows(rows: tuple[Sampling, ...], device: torch.device) -> Sampling
 
 
 def end_allowed(frames: Tensor, allow_eos: Tensor) -> Tensor:
-    """Whether the end of speech may be drawn, bool [B]: see `process_first_code_logits`."""
+    """Whether end of speech may be sampled, bool [B]: see `process_first_code_logits`."""
     return allow_eos & (frames >= MIN_FRAMES)
 
 
@@ -91,11 +91,11 @@ def process_first_code_logits(
     codebook_size: int,
     eos: int,
 ) -> Tensor:
-    """What is done to the logits of codebook 0 before they are drawn from: [B, V] -> [B, V], float32 or wider.
+    """Apply repetition penalty and legality masks to the logits of codebook 0: [B, V] -> [B, V], float32 or wider.
 
-    `seen` bool [B, V]: codes that the sequence has drawn so far (present or not; prompt and reference codes not
-    included). `frames` int64 [B]: number of the frame to be drawn. `allow_eos` bool [B]: False where a sequence ends by
-    its track. Ids from `codebook_size` on are no codes and are suppressed, except `eos`.
+    `seen` bool [B, V]: codes that the sequence has sampled so far (prompt and reference codes excluded). `frames` int64
+    [B]: index of the frame to sample. `allow_eos` bool [B]: False where a sequence ends with its text track. Ids from
+    `codebook_size` on are not codes and are suppressed, except `eos`.
     """
     logits = logits if logits.dtype == torch.float64 else logits.float()
     penalty = repetition_penalty[:, None].to(logits.dtype)
@@ -106,45 +106,45 @@ def process_first_code_logits(
     return logits.masked_fill(~legal, float("-inf"))
 
 
-def draw(logits: Tensor, settings: DrawSettings, uniform: Tensor) -> Drawn:
-    """Draw one code a row: `logits` [B, V] (-inf: never), `uniform` [B] in [0, 1).
+def sample(logits: Tensor, settings: SamplerSettings, uniform: Tensor) -> Sampled:
+    """Sample one code per row: `logits` [B, V] (-inf: never), `uniform` [B] in [0, 1).
 
     Temperature, top-k (ties with the k-th are kept, as in transformers), top-p, softmax; then the inverse of the
-    cumulative distribution over the candidates in falling order (equal logits by rising id), in float64. The greedy
-    code is the first candidate. Rows with NaN, +inf or nothing but -inf are marked not finite, and their code is 0.
+    cumulative distribution over the candidates in descending order (equal logits by ascending id), in float64. The
+    greedy code is the first candidate. Rows with NaN, +inf or only -inf are marked not finite, and their code is 0.
     """
     V = logits.shape[1]
     k = torch.where(settings.top_k == 0, V, settings.top_k).clamp(max=V)
     ranked, order = _candidates(logits, k) if logits.device.type == "cpu" else _all_ranked(logits)
-    # NaN ranks above all numbers, so the first in rank tells what is wrong with a row.
+    # NaN sorts above all numbers, so the first candidate shows whether the row is finite.
     finite = torch.isfinite(ranked[:, 0])
     ranked = torch.where(finite[:, None], ranked, 0.0)
     kth = ranked.gather(1, (k - 1)[:, None])
     greedy = (settings.temperature == 0) | (settings.top_k == 1)
-    warm = torch.where(greedy, 1.0, settings.temperature).double()
-    # The largest is subtracted before the division: no temperature, however small, makes an infinity of it.
-    heights = (ranked - ranked[:, :1]).double() / warm[:, None]
-    weights = torch.where(ranked >= kth, heights.exp(), 0.0)
+    temperature = torch.where(greedy, 1.0, settings.temperature).double()
+    # Subtract the largest logit before dividing: no temperature, however small, makes the largest one infinite.
+    scaled = (ranked - ranked[:, :1]).double() / temperature[:, None]
+    weights = torch.where(ranked >= kth, scaled.exp(), 0.0)
     before = weights.cumsum(1) - weights
     mass = settings.top_p.double()[:, None] * (before + weights)[:, -1:]
     kept = (before < mass) | (before == 0) | (settings.top_p >= 1)[:, None]
     likely = torch.where(kept, weights, 0.0)
     cumulative = likely.cumsum(1)
     target = uniform.double()[:, None] * cumulative[:, -1:]
-    # A uniform number that was rounded up to 1 on its way (float32) still draws a candidate, the last.
+    # A uniform number that a float32 cast rounded up to 1 still selects a candidate, the last one.
     rank = torch.minimum((cumulative <= target).sum(1), (likely > 0).sum(1) - 1)
     codes = order.gather(1, torch.where(greedy, 0, rank)[:, None])[:, 0]
-    return Drawn(torch.where(finite, codes, 0), finite)
+    return Sampled(torch.where(finite, codes, 0), finite)
 
 
 def _all_ranked(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits in falling order, equal ones by rising id, and their ids: where the host must not wait for a number."""
+    """Logits in descending order, equal ones by ascending id, and their ids. Needs no value on the host (CUDA)."""
     ranked, order = torch.sort(logits, dim=1, descending=True, stable=True)
     return ranked, order
 
 
 def _candidates(logits: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """The first ranks of `_all_ranked`, enough for every row's candidates: its `k` [B] largest and their equals."""
+    """The first ranks of `_all_ranked`: each row's `k` [B] largest logits and their ties."""
     V, size = logits.shape[1], int(k.max()) + 1
     while size < V:
         largest, ids = logits.topk(size, dim=1)

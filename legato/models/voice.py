@@ -1,6 +1,6 @@
-"""`Voice`: what a cloned voice is, computed once from its reference and never changed.
+"""`ClonedVoice`: the model inputs of a cloned voice, computed once from its reference audio. Immutable.
 
-Lives as long as somebody holds it; it is cached by content, never by a label. Knows no slot and no request.
+Voices are cached by a digest of their content, not by name.
 """
 
 from __future__ import annotations
@@ -9,29 +9,29 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from legato.flow import TextToken
 from legato.models.codec.state import CodecHistory
+from legato.types import TextToken
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class ClonedVoice:
     """A cloned voice. `key` is a digest of the reference audio and its transcript.
 
-    `speaker_vector` [D]. In context (a transcript was given): `codes` [T, Q] of the reference, its transcript's
-    tokens and the codec history after decoding the codes, one row. Without a transcript these are empty and the codec
-    starts fresh. What the talker computes of it depends on language and layout, too: see `engine/prefixes.py`.
+    `speaker_vector` [D]. With a transcript: `codes` [T, Q] of the reference, the tokens of the transcript and the codec
+    history after the codes, one row. Without a transcript, `codes` and `reference_text` are empty, `history` is None,
+    and the codec starts from the initial history. Talker prefixes of voices are cached in `engine/kv_cache.py`.
     """
 
     key: str
     speaker_vector: Tensor
     codes: Tensor
     reference_text: tuple[TextToken, ...]
-    histories: tuple[CodecHistory, ...]
+    history: CodecHistory | None
 
     @property
     def in_context(self) -> bool:
-        """True when the reference's own codes are part of the prompt."""
-        return bool(self.histories)
+        """True if the prompt contains the codes of the reference."""
+        return self.history is not None
 
     @property
     def frames(self) -> int:

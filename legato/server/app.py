@@ -1,7 +1,7 @@
-"""The ASGI application: one model, its routes, its start and its end.
+"""The ASGI application: routes, middleware, error handlers and lifespan for one model.
 
-Owns the bridge and the state of one server from start-up to shut-down; the engine belongs to whoever made it. Nothing
-on the event loop computes: the engine has its thread, encoders and recordings have the bridge's.
+The application owns the bridge and the server state from start-up to shut-down; the caller owns the engine. The event
+loop does no heavy computation: the engine runs on its own thread, audio encoding and decoding in the bridge's threads.
 """
 
 from __future__ import annotations
@@ -17,32 +17,37 @@ from starlette.middleware.cors import CORSMiddleware
 from legato import __version__
 from legato.api import Legato
 from legato.config.server import ServerConfig
-from legato.server import info, pages, playout, realtime, speech, speech_socket, voice_routes
+from legato.server.auth import AuthMiddleware
 from legato.server.bridge import Bridge
+from legato.server.dashscope import socket as realtime
 from legato.server.errors import register_error_handlers
-from legato.server.gate import Gate
 from legato.server.metrics import Metrics
-from legato.server.names import Names
-from legato.server.records import RequestRecords
-from legato.server.schemas import ErrorBody
-from legato.server.state import ServerState
+from legato.server.model_names import ModelNames
+from legato.server.openai import info, request_routes, speech, voice_routes
+from legato.server.openai.schemas import ErrorBody
+from legato.server.request_records import RequestRecords
+from legato.server.speech_ws import socket as speech_socket
+from legato.server.state import Readiness, ServerState
 from legato.server.voices import VoiceFolder
 from legato.server.warmup import warm_up
+from legato.server.web import pages
 
 log = logging.getLogger("legato.server")
 
 
 def create_app(tts: Legato, config: ServerConfig | None = None) -> FastAPI:
-    """The application that speaks with `tts`. Its lifespan has to run (a server does that): it warms the model up."""
+    """Create the application that serves `tts`. Run its lifespan (as ASGI servers do): it warms the model up."""
     config = config or ServerConfig()
-    folder = VoiceFolder(config.voices_folder, limit=config.voices)
+    voices = VoiceFolder(config.voices_folder, limit=config.voices)
+    bridge = Bridge(tts, ahead_frames=config.ahead_frames)
     state = ServerState(
         tts=tts,
         config=config,
-        bridge=Bridge(tts, ahead_frames=config.ahead_frames),
-        voices=folder,
-        names=Names(config, tts.model.config, folder),
-        metrics=Metrics(tts.stats),
+        bridge=bridge,
+        voices=voices,
+        names=ModelNames(config, tts.model.config, voices),
+        metrics=Metrics(tts.stats, tts.health, bridge.jobs),
+        readiness=Readiness(tts.health, config.step_s),
         records=RequestRecords(config.records),
     )
     app = FastAPI(
@@ -60,17 +65,17 @@ def create_app(tts: Legato, config: ServerConfig | None = None) -> FastAPI:
         app.add_middleware(
             CORSMiddleware, allow_origins=list(config.cors_origins), allow_methods=["*"], allow_headers=["*"]
         )
-    app.add_middleware(Gate, config=config)
-    _routes(app)
+    app.add_middleware(AuthMiddleware, config=config)
+    _add_routes(app)
     return app
 
 
-def _routes(app: FastAPI) -> None:
-    """Every route, by the file that owns it."""
+def _add_routes(app: FastAPI) -> None:
+    """Register the routes of every protocol."""
     app.include_router(speech.router)
     app.include_router(voice_routes.router)
     app.include_router(info.router)
-    app.include_router(playout.router)
+    app.include_router(request_routes.router)
     speech_socket.add_routes(app)
     realtime.add_routes(app)
     pages.add_routes(app)
@@ -78,27 +83,37 @@ def _routes(app: FastAPI) -> None:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Warm up beside the loop, so that health is answered meanwhile; at the end stop what still runs."""
+    """Warm up in the background, so that `/health` responds meanwhile; on exit, cancel what is still running."""
     state = app.state.legato
     assert isinstance(state, ServerState)
-    warming = asyncio.ensure_future(warm_up(state))
-    others = [await _wyoming(state)] if state.config.wyoming_port >= 0 else []
+    warmup = asyncio.ensure_future(warm_up(state))
+    wyoming = None
+    if state.config.wyoming_port is not None:
+        wyoming = await _start_wyoming(state, state.config.wyoming_port)
+    draining = asyncio.create_task(_close_on_drain(state, wyoming))
     try:
         yield
     finally:
         state.readiness.draining = True
-        for server in others:
-            server.close()
-        warming.cancel()
-        await asyncio.wait({warming})
+        state.drain.started.set()  # not set yet if the application runs in another ASGI server
+        state.drain.expired.set()
+        warmup.cancel()
+        await asyncio.wait({warmup, draining})
         state.bridge.close()
 
 
-async def _wyoming(state: ServerState) -> asyncio.Server:
-    """Wyoming beside HTTP, on the same model."""
-    from legato.server.wyoming import serve_wyoming  # its package is needed by those who ask for it
+async def _close_on_drain(state: ServerState, wyoming: asyncio.Server | None) -> None:
+    """Stop accepting Wyoming connections when the shutdown begins; uvicorn does the same with its own listeners."""
+    await state.drain.started.wait()
+    if wyoming is not None:
+        wyoming.close()
 
-    server = await serve_wyoming(state, state.config.host, state.config.wyoming_port)
-    state.wyoming_ports.append(int(server.sockets[0].getsockname()[1]))
-    log.info("Wyoming listens on %s:%d", state.config.host, state.wyoming_ports[0])
+
+async def _start_wyoming(state: ServerState, port: int) -> asyncio.Server:
+    """Serve the Wyoming protocol on its own TCP port, with the same model."""
+    from legato.server.wyoming.server import serve_wyoming  # optional: needs the package `wyoming`
+
+    server = await serve_wyoming(state, state.config.host, port)
+    state.wyoming_port = int(server.sockets[0].getsockname()[1])
+    log.info("Wyoming listens on %s:%d", state.config.host, state.wyoming_port)
     return server

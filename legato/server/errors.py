@@ -1,8 +1,8 @@
-"""Errors as clients see them: OpenAI's shape, one status for each kind of error. Owns nothing; raises nothing itself.
+"""Error responses in OpenAI's format, with one HTTP status per kind of error.
 
-Every error of Legato has a stable code and may name a field; here codes become statuses and the engine's field names
-become those of the request. What is not one of ours is a 500 that tells no internals and leaves its traceback in the
-log, under the request's id.
+Every Legato error has a stable code and may name a field. This module maps error classes to statuses and engine field
+names to request field names. Any other exception becomes a 500 without internals; its traceback is logged with the
+request id.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.requests import ClientDisconnect
 
 from legato.errors import (
     EngineClosedError,
@@ -27,7 +28,7 @@ from legato.errors import (
 log = logging.getLogger("legato.server")
 
 RETRY_AFTER_S = 1
-"""What a client that was turned away is told to wait; streams end every few seconds."""
+"""`Retry-After` when the queue is full: streams end every few seconds."""
 
 _PARAMS = {
     "text": "input",
@@ -37,18 +38,19 @@ _PARAMS = {
     "format": "response_format",
     "layout": "non_streaming_mode",
 }
-"""Field of the engine -> field of the request, where they differ."""
+"""Engine field -> request field, where the names differ."""
 
 
-_HTTP = {
-    404: ("not_found", "there is no {path} here; /docs lists what there is"),
-    405: ("method_not_allowed", "{path} does not take {method}; /docs lists what it takes"),
+_ROUTING_ERRORS = {
+    404: ("not_found", "no route {path}: see /docs for the available routes"),
+    405: ("method_not_allowed", "{path} does not support {method}: see /docs for the available methods"),
 }
-"""Code and message of what the framework refuses by itself."""
+"""Code and message for errors that the framework raises itself."""
+_INTERNAL_ERROR = "internal server error: the server log has details under the request id"
 
 
 class ApiError(Exception):
-    """A refusal that is the server's own: `status`, a stable `code`, and the request's `param` at fault ("": none)."""
+    """An error response: HTTP `status`, stable `code`, and the request's `param` at fault ("": none)."""
 
     def __init__(
         self, status: int, code: str, message: str, *, param: str = "", headers: Mapping[str, str] | None = None
@@ -61,7 +63,7 @@ class ApiError(Exception):
 
 
 def api_error(error: LegatoError) -> ApiError:
-    """What a client is told of an error of the engine."""
+    """The response to an engine error."""
     param = _PARAMS.get(error.field, error.field)
     if isinstance(error, QueueFullError):
         return ApiError(429, error.code, str(error), headers={"Retry-After": str(RETRY_AFTER_S)})
@@ -73,58 +75,62 @@ def api_error(error: LegatoError) -> ApiError:
         return ApiError(400, error.code, str(error), param=param)
     if isinstance(error, GenerationError):
         return ApiError(500, error.code, str(error))
-    log.error("an error of the engine reached a client: %s", error.code, exc_info=error)
-    return ApiError(500, error.code, "the server failed; its log says more under this request's id")
+    log.error("unexpected engine error: %s", error.code, exc_info=error)
+    return ApiError(500, error.code, _INTERNAL_ERROR)
 
 
 def error_body(error: ApiError) -> dict[str, dict[str, str | None]]:
-    """OpenAI's shape."""
+    """The body of an error response, in OpenAI's format."""
     kinds = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
     kind = "server_error" if error.status >= 500 else kinds.get(error.status, "invalid_request_error")
     return {"error": {"message": str(error), "type": kind, "param": error.param or None, "code": error.code}}
 
 
 def error_response(error: ApiError) -> JSONResponse:
-    """The whole answer."""
+    """The complete error response."""
     return JSONResponse(error_body(error), status_code=error.status, headers=error.headers)
 
 
 def register_error_handlers(app: FastAPI) -> None:
-    """Make `app` answer every error in this shape."""
+    """Make `app` report every error in this format."""
 
-    def refuse(request: Request, error: ApiError) -> JSONResponse:
-        request.state.refusal = error.code  # for the line that is logged of the request
+    def respond(request: Request, error: ApiError) -> JSONResponse:
+        request.state.error_code = error.code  # for the access log
         return error_response(error)
 
-    async def api(request: Request, error: Exception) -> JSONResponse:
+    async def on_api_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, ApiError)
-        return refuse(request, error)
+        return respond(request, error)
 
-    async def legato(request: Request, error: Exception) -> JSONResponse:
+    async def on_legato_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, LegatoError)
-        return refuse(request, api_error(error))
+        return respond(request, api_error(error))
 
-    async def http(request: Request, error: Exception) -> JSONResponse:
+    async def on_http_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, StarletteHTTPException)
-        if error.status_code not in _HTTP:
-            return refuse(request, ApiError(error.status_code, "http_error", str(error.detail), headers=error.headers))
-        code, message = _HTTP[error.status_code]
-        told = message.format(method=request.method, path=request.scope["path"][:200])
-        return refuse(request, ApiError(error.status_code, code, told, headers=error.headers))
+        if error.status_code not in _ROUTING_ERRORS:
+            return respond(request, ApiError(error.status_code, "http_error", str(error.detail), headers=error.headers))
+        code, message = _ROUTING_ERRORS[error.status_code]
+        text = message.format(method=request.method, path=request.scope["path"][:200])
+        return respond(request, ApiError(error.status_code, code, text, headers=error.headers))
 
-    async def validation(request: Request, error: Exception) -> JSONResponse:
+    async def on_validation_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][1:])
-        return refuse(request, ApiError(400, "invalid_request", f"{where}: {first['msg']}", param=where))
+        field = ".".join(str(part) for part in first["loc"][1:])
+        return respond(request, ApiError(400, "invalid_request", f"{field}: {first['msg']}", param=field))
 
-    async def unexpected(request: Request, error: Exception) -> JSONResponse:
+    async def on_client_disconnect(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001
+        # The client left, or its body was late. No one receives this response; it is for the access log.
+        return respond(request, ApiError(400, "incomplete_body", "the connection closed before the end of the body"))
+
+    async def on_unexpected_error(request: Request, error: Exception) -> JSONResponse:
         log.error("%s unexpected %s", request.state.request_id, type(error).__name__, exc_info=error)
-        message = "the server failed; its log says more under this request's id"
-        return refuse(request, ApiError(500, "internal_error", message))
+        return respond(request, ApiError(500, "internal_error", _INTERNAL_ERROR))
 
-    app.add_exception_handler(ApiError, api)
-    app.add_exception_handler(LegatoError, legato)
-    app.add_exception_handler(StarletteHTTPException, http)
-    app.add_exception_handler(RequestValidationError, validation)
-    app.add_exception_handler(Exception, unexpected)
+    app.add_exception_handler(ApiError, on_api_error)
+    app.add_exception_handler(LegatoError, on_legato_error)
+    app.add_exception_handler(StarletteHTTPException, on_http_error)
+    app.add_exception_handler(RequestValidationError, on_validation_error)
+    app.add_exception_handler(ClientDisconnect, on_client_disconnect)
+    app.add_exception_handler(Exception, on_unexpected_error)

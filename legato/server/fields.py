@@ -1,7 +1,6 @@
-"""Typed reading of one JSON message from a client: what is wrong is an `InputError` that names the field.
+"""Typed access to the fields of a JSON message. A wrong type or value is an `InputError` that names the field.
 
-Owns nothing beyond one message, and remembers which fields were read, so that the others can be named as ignored. Knows
-no message by name.
+A `Fields` belongs to one message. It remembers which fields were read, so that the others can be reported as ignored.
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ import math
 from legato.errors import InputError
 
 MAX_SHOWN = 80
-"""Characters of a wrong value that an error repeats."""
+"""Characters of a wrong value that an error message quotes."""
 
 
 class Fields:
-    """The object of one message. `null` counts as absent. `place` is put before field names in errors."""
+    """One JSON object. `null` counts as absent. `prefix`: path of the object, for field names in errors."""
 
-    def __init__(self, values: dict[str, object], place: str = "") -> None:
+    def __init__(self, values: dict[str, object], prefix: str = "") -> None:
         self._values = values
-        self._place = place
+        self._prefix = prefix
         self._read: set[str] = set()
 
     def has(self, name: str) -> bool:
-        """True if the field is there and not null."""
+        """True if the field is present and not null."""
         self._read.add(name)
         return self._values.get(name) is not None
 
@@ -42,7 +41,7 @@ class Fields:
         return value
 
     def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
-        """One of a few words, in any case."""
+        """One of the `allowed` strings, case-insensitive."""
         value = self.text(name, default)
         if value.lower() not in allowed:
             raise self._wrong(name, f"one of {', '.join(allowed)}", value)
@@ -58,18 +57,18 @@ class Fields:
         return value
 
     def integer(self, name: str, default: int, *, low: int, high: int) -> int:
-        """A whole number in low..high; 24000.0 counts as one, because JavaScript writes no other way to say it."""
+        """An integer in low..high. 24000.0 is accepted: JSON does not distinguish it, and some encoders write it."""
         if not self.has(name):
             return default
         value = self._values[name]
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self._wrong(name, f"a whole number from {low} to {high}", value)
+            raise self._wrong(name, f"an integer from {low} to {high}", value)
         return value
 
     def one_of(self, name: str, allowed: tuple[int, ...], default: int) -> int:
-        """One of a few whole numbers."""
+        """One of the `allowed` integers."""
         value = self.integer(name, default, low=-(2**31), high=2**31)
         if value not in allowed:
             raise self._wrong(name, f"one of {', '.join(map(str, allowed))}", value)
@@ -84,37 +83,26 @@ class Fields:
             raise self._wrong(name, f"a number from {low:g} to {high:g}", value)
         return float(value)
 
-    def integers(self, name: str, *, low: int, high: int, longest: int) -> tuple[int, ...]:
-        """A whole number, or a list of up to `longest`; empty where absent."""
-        if not self.has(name):
-            return ()
-        value = self._values[name]
-        items = value if isinstance(value, list) else [value]
-        good = all(isinstance(each, int) and not isinstance(each, bool) and low <= each <= high for each in items)
-        if not items or len(items) > longest or not good:
-            raise self._wrong(name, f"1 to {longest} whole numbers from {low} to {high}", value)
-        return tuple(items)
-
     def section(self, name: str) -> Fields:
-        """A nested object; an empty one where absent."""
+        """A nested object; an empty one if absent."""
         value = self._values.get(name, {}) if self.has(name) else {}
         if not isinstance(value, dict):
             raise self._wrong(name, "an object", value)
         return Fields(value, self._path(name))
 
     def refuse(self, name: str, reason: str, *, unless: tuple[object, ...] = ()) -> None:
-        """Refuse by name a field that is known but cannot be honoured, unless its value asks for nothing."""
+        """Reject a known field that is not supported, unless its value is one of the harmless values `unless`."""
         if self.has(name) and self._values[name] not in unless:
             raise InputError(f"{self._path(name)} is not supported: {reason}", field=self._path(name))
 
     @property
     def values(self) -> dict[str, object]:
-        """The whole object, for a reader that checks it at once."""
+        """The whole object, for validation with a pydantic model."""
         return self._values
 
     @property
     def unread(self) -> list[str]:
-        """Fields that nobody asked for, with their place."""
+        """Paths of the fields that were not read."""
         return [self._path(name) for name in self._values if name not in self._read]
 
     def _wrong(self, name: str, expected: str, value: object) -> InputError:
@@ -124,11 +112,11 @@ class Fields:
 
     def _path(self, name: str) -> str:
         name = name if len(name) <= MAX_SHOWN else name[:MAX_SHOWN] + "..."
-        return f"{self._place}.{name}" if self._place else name
+        return f"{self._prefix}.{name}" if self._prefix else name
 
 
 def read_message(text: str, *, limit_bytes: int) -> Fields:
-    """The JSON object in one text frame of a socket."""
+    """Parse the JSON object in a text frame."""
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > limit_bytes:
         raise InputError(f"a message has {size} bytes, and the limit is {limit_bytes}")
@@ -146,8 +134,8 @@ def _refuse_constant(name: str) -> float:
 
 
 def to_json(message: dict[str, object]) -> str:
-    """One message as the text of a frame. Numbers are finite by construction."""
+    """Serialize a message. `ValueError` for a number that JSON cannot represent."""
     for value in message.values():
         if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"a message would carry {value}")
+            raise ValueError(f"{value} cannot be sent as JSON")
     return json.dumps(message, ensure_ascii=False, separators=(",", ":"))

@@ -1,20 +1,20 @@
-"""What Prometheus reads: the engine's own sums, and the server's requests. One registry for each application.
+"""Prometheus metrics: engine statistics and request counters, in one registry per application.
 
-Owns the server's counters. The engine's figures are not counted twice: they are taken from its snapshot whenever
-somebody asks. Knows no request's content.
+`Metrics` owns the server's counters for the lifetime of the application. Engine metrics are not counted a second time:
+each scrape converts the engine's current snapshot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from legato.engine.histogram import SECONDS, HistogramValue
-from legato.engine.stats import EngineSnapshot, Mark, StreamTiming
+from legato.engine.heartbeat import EngineHealth, ThreadState
+from legato.engine.stats import SECONDS, EngineSnapshot, HistogramValue, Mark, StreamTiming
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -22,70 +22,106 @@ _ENCODE_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 
 
 class EngineCollector(Collector):
-    """The engine's snapshot as metrics."""
+    """Converts the engine's snapshot to Prometheus metrics."""
 
-    def __init__(self, snapshot: Callable[[], EngineSnapshot]) -> None:
+    def __init__(
+        self,
+        snapshot: Callable[[], EngineSnapshot],
+        health: Callable[[], EngineHealth],
+        jobs: Callable[[], Mapping[str, int]],
+    ) -> None:
         self._snapshot = snapshot
+        self._health = health
+        self._jobs = jobs
 
     def collect(self) -> Iterator[Metric]:
-        """Called by the registry for every scrape."""
-        now = self._snapshot()
-        yield from _gauges(now)
-        yield from _counters(now)
-        yield from _histograms(now)
+        """Yield all engine metrics; the registry calls this for every scrape."""
+        snapshot = self._snapshot()
+        yield from _heartbeat(self._health())
+        yield from _thread_pools(self._jobs())
+        yield from _gauges(snapshot)
+        yield from _counters(snapshot)
+        yield from _histograms(snapshot)
 
 
-def _gauges(now: EngineSnapshot) -> Iterator[Metric]:
-    speaking = now.codec_slots.slots - now.codec_slots.free
-    yield GaugeMetricFamily("legato_streams_active", "Streams that hold a codec slot.", value=speaking)
-    queued = max(0, now.streams_open - speaking)
-    yield GaugeMetricFamily("legato_streams_queued", "Streams that wait for text or for a slot.", value=queued)
-    slots = GaugeMetricFamily("legato_pool_slots", "Slots of a pool.", labels=["pool", "state"])
-    for name, pool in (("talker", now.talker_slots), ("codec", now.codec_slots)):
+def _heartbeat(health: EngineHealth) -> Iterator[Metric]:
+    states = GaugeMetricFamily("legato_engine_thread", "State of the engine thread: 1 for its state.", labels=["state"])
+    for state in ThreadState:
+        states.add_metric([state.value], float(health.thread is state))
+    yield states
+    age = "Seconds since the current engine step started; 0 without work."
+    yield GaugeMetricFamily("legato_engine_step_age_seconds", age, value=health.step_age_s)
+    yield CounterMetricFamily("legato_engine_steps", "Engine steps that finished.", value=health.steps)
+    yield CounterMetricFamily("legato_engine_failed_steps", "Engine steps that failed.", value=health.failed_steps)
+
+
+def _thread_pools(jobs: Mapping[str, int]) -> Iterator[Metric]:
+    text = "Jobs that run in or wait for a thread, by kind of work."
+    pools = GaugeMetricFamily("legato_pool_jobs", text, labels=["pool"])
+    for pool, count in jobs.items():
+        pools.add_metric([pool], count)
+    yield pools
+
+
+def _gauges(snapshot: EngineSnapshot) -> Iterator[Metric]:
+    active = snapshot.codec_slots.slots - snapshot.codec_slots.free
+    yield GaugeMetricFamily("legato_streams_active", "Streams that hold a codec slot.", value=active)
+    queued = max(0, snapshot.streams_open - active)
+    yield GaugeMetricFamily("legato_streams_queued", "Streams waiting for text or for a slot.", value=queued)
+    slots = GaugeMetricFamily("legato_pool_slots", "Slots by pool and state.", labels=["pool", "state"])
+    for name, pool in (("talker", snapshot.talker_slots), ("codec", snapshot.codec_slots)):
         slots.add_metric([name, "free"], pool.free)
         slots.add_metric([name, "used"], pool.slots - pool.free)
     yield slots
 
 
-def _counters(now: EngineSnapshot) -> Iterator[Metric]:
-    outcomes = CounterMetricFamily("legato_streams", "Streams that ended, by finish reason.", labels=["finish_reason"])
-    for reason, count in now.outcomes.items():
+def _counters(snapshot: EngineSnapshot) -> Iterator[Metric]:
+    outcomes = CounterMetricFamily("legato_streams", "Finished streams by finish reason.", labels=["finish_reason"])
+    for reason, count in snapshot.outcomes.items():
         outcomes.add_metric([reason], count)
     yield outcomes
-    errors = CounterMetricFamily("legato_stream_errors", "Streams that failed, by the error's code.", labels=["code"])
-    for code, count in now.errors.items():
+    errors = CounterMetricFamily("legato_stream_errors", "Failed streams by error code.", labels=["code"])
+    for code, count in snapshot.errors.items():
         errors.add_metric([code], count)
     yield errors
     for name, text, value in (
-        ("legato_frames", "Frames of 80 ms that were made.", now.frames),
-        ("legato_audio_seconds", "Seconds of speech of streams that ended.", now.audio_s),
-        ("legato_text_wait_seconds", "Seconds that streams waited for their clients' text.", now.text_wait_s),
-        ("legato_underruns", "Packets later than the end of what was sent before them.", now.underruns),
-        ("legato_underrun_seconds", "Seconds by which they were late.", now.underrun_s),
+        ("legato_frames", "Generated frames (80 ms each).", snapshot.frames),
+        ("legato_audio_seconds", "Seconds of audio generated by finished streams.", snapshot.audio_s),
+        ("legato_text_wait_seconds", "Seconds that streams waited for text from the client.", snapshot.text_wait_s),
+        ("legato_underruns", "Packets generated after all earlier audio had played out.", snapshot.underruns),
+        ("legato_underrun_seconds", "Total delay of these packets in seconds.", snapshot.underrun_s),
     ):
         yield CounterMetricFamily(name, text, value=value)
 
 
-def _histograms(now: EngineSnapshot) -> Iterator[Metric]:
+def _histograms(snapshot: EngineSnapshot) -> Iterator[Metric]:
     for name, text, label, values in (
-        ("legato_stage_seconds", "Seconds of each stage up to the first packet.", "stage", now.stages_s),
-        ("legato_rows", "Rows that a part computed in one turn.", "part", now.rows),
-        ("legato_busy_seconds", "Seconds that a part computed in one turn.", "part", now.busy_s),
+        ("legato_stage_seconds", "Seconds per stage up to the first packet.", "stage", snapshot.stages_s),
+        ("legato_rows", "Batch rows per model part and engine step.", "part", snapshot.rows),
+        ("legato_busy_seconds", "Compute seconds per model part and engine step.", "part", snapshot.busy_s),
     ):
         family = HistogramMetricFamily(name, text, labels=[label])
         for key, value in values.items():
             family.add_metric([key], _buckets(value), sum_value=value.total)
         yield family
     for name, text, value in (
-        ("legato_first_packet_seconds", "Request to PCM of the first packet on the host.", now.first_packet_s),
-        ("legato_packet_gap_seconds", "Between packets of one stream.", now.packet_gap_s),
-        ("legato_real_time_factor", "Seconds of work for a second of speech.", now.real_time_factor),
+        (
+            "legato_first_packet_seconds",
+            "Seconds from the request to the PCM of the first packet on the host.",
+            snapshot.first_packet_s,
+        ),
+        ("legato_packet_gap_seconds", "Seconds between consecutive packets of a stream.", snapshot.packet_gap_s),
+        (
+            "legato_real_time_factor",
+            "Real-time factor: compute seconds per second of audio.",
+            snapshot.real_time_factor,
+        ),
     ):
         yield HistogramMetricFamily(name, text, buckets=_buckets(value), sum_value=value.total)
 
 
 def _buckets(value: HistogramValue) -> list[tuple[str, float]]:
-    """Prometheus' cumulative buckets."""
+    """Cumulative buckets, as Prometheus expects them."""
     cumulative, buckets = 0, []
     for bound, count in zip((*value.bounds, float("inf")), value.counts, strict=True):
         cumulative += count
@@ -94,68 +130,73 @@ def _buckets(value: HistogramValue) -> list[tuple[str, float]]:
 
 
 class Metrics:
-    """The server's own counters beside the engine's."""
+    """All metrics of one application."""
 
-    def __init__(self, snapshot: Callable[[], EngineSnapshot]) -> None:
+    def __init__(
+        self,
+        snapshot: Callable[[], EngineSnapshot],
+        health: Callable[[], EngineHealth],
+        jobs: Callable[[], Mapping[str, int]],
+    ) -> None:
+        """`snapshot`, `health`: of the engine. `jobs`: of the thread pools, running or waiting."""
         self.registry = CollectorRegistry()
-        self.registry.register(EngineCollector(snapshot))
+        self.registry.register(EngineCollector(snapshot, health, jobs))
         self._requests = Counter(
             "legato_requests",
-            "Requests that ended, by route, outcome and finish reason.",
+            "Finished requests by route, outcome and finish reason.",
             ["route", "outcome", "finish_reason"],
             registry=self.registry,
         )
-        self._active = Gauge("legato_requests_active", "Requests under way.", ["route"], registry=self.registry)
+        self._active = Gauge("legato_requests_active", "Requests in progress.", ["route"], registry=self.registry)
         self._encode = Histogram(
             "legato_encode_seconds",
-            "Encoding of one packet.",
+            "Seconds to encode one packet.",
             ["format"],
             buckets=_ENCODE_S,
             registry=self.registry,
         )
-
         self._send = Histogram(
             "legato_send_seconds",
-            "PCM of the first packet on the host to its bytes handed to the socket.",
+            "Seconds from the PCM of the first packet on the host to its bytes written to the socket.",
             ["route"],
             buckets=SECONDS,
             registry=self.registry,
         )
         self._playout = Histogram(
             "legato_playout_seconds",
-            "First bytes at the client to its first sound, where clients tell.",
+            "Seconds from first bytes to first sound at the client, as reported by clients.",
             buckets=SECONDS,
             registry=self.registry,
         )
         self._first_sound = Histogram(
             "legato_first_sound_seconds",
-            "Request to first sound at the client, where clients tell.",
+            "Seconds from the request to first sound at the client, as reported by clients.",
             buckets=SECONDS,
             registry=self.registry,
         )
 
-    def began(self, route: str) -> None:
-        """A request is under way."""
+    def request_started(self, route: str) -> None:
+        """Count a request in progress."""
         self._active.labels(route).inc()
 
-    def ended(self, route: str, outcome: str, finish_reason: str) -> None:
-        """It is over."""
+    def request_finished(self, route: str, outcome: str, finish_reason: str) -> None:
+        """Count a finished request."""
         self._active.labels(route).dec()
         self._requests.labels(route, outcome, finish_reason).inc()
 
-    def encoded(self, audio_format: str, seconds: float) -> None:
-        """A packet was encoded."""
+    def packet_encoded(self, audio_format: str, seconds: float) -> None:
+        """Record the encoding time of one packet."""
         self._encode.labels(audio_format).observe(seconds)
 
-    def sent(self, route: str, timing: StreamTiming, now_s: float) -> None:
-        """The first bytes of a stream were handed to its socket, at `now_s` of the engine's clock."""
+    def first_bytes_sent(self, route: str, timing: StreamTiming, now_s: float) -> None:
+        """Record that the first bytes of a stream were written to its socket at `now_s` (engine clock)."""
         self._send.labels(route).observe(max(0.0, now_s - timing.marks[Mark.FIRST_PACKET]))
 
-    def heard(self, first_bytes_s: float, first_sound_s: float) -> None:
-        """A client told when, since it asked, its first bytes were there and its first sound was played."""
+    def playback_reported(self, first_bytes_s: float, first_sound_s: float) -> None:
+        """Record a client's report: seconds from its request to the first bytes and to the first sound."""
         self._first_sound.observe(first_sound_s)
         self._playout.observe(max(0.0, first_sound_s - first_bytes_s))
 
     def text(self) -> bytes:
-        """Everything, in Prometheus' text format."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self.registry)

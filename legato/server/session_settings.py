@@ -1,8 +1,11 @@
-"""The settings of a session, checked before anything is spoken with them. Owns nothing; knows no dialect."""
+"""Validate the settings of a WebSocket or Wyoming session.
+
+Errors are raised when the settings are sent, not when the first utterance uses them.
+"""
 
 from __future__ import annotations
 
-from legato.engine.resolve import SpeechRequest
+from legato.engine.request import SpeechRequest
 from legato.errors import UnsupportedError
 from legato.server.state import ServerState
 from legato.session.playback import PlaybackLimits
@@ -12,7 +15,7 @@ from legato.text.prompt import Instructions, instructions, resolve_language
 def limits_of(
     state: ServerState, request: SpeechRequest, *, buffer_ms: int, lead_ms: int = 0, start_ms: int = 0
 ) -> PlaybackLimits:
-    """How far ahead a session may run; `InputError` where the buffer cannot hold what it must."""
+    """Flow control limits of a session. Raises `InputError` if the buffer is too small for its packets."""
     return PlaybackLimits(
         sample_rate_hz=state.tts.sample_rate_hz,
         frame_samples=state.tts.model.config.codec.frame_samples,
@@ -24,10 +27,14 @@ def limits_of(
 
 
 def check_request(state: ServerState, request: SpeechRequest) -> None:
-    """Refuse now what the engine would refuse when the first utterance is opened, as far as that costs nothing."""
+    """Raise the errors that the engine would raise for the first utterance, as far as no computation is needed."""
     config = state.tts.model.config
     resolve_language(config.talker, request.language, request.voice)
     if request.speed != 1.0 and not state.tts.changes_speed:
-        raise UnsupportedError(f"a {config.kind} model speaks at its own speed; leave it at 1", field="speed")
+        raise UnsupportedError(
+            f"a {config.kind} model cannot change its speed: use 1, not {request.speed:g}", field="speed"
+        )
     if request.instruct and instructions(config) is Instructions.REFUSED:
-        raise UnsupportedError(f"a {config.kind} checkpoint takes no instruction", field="instruct")
+        raise UnsupportedError(
+            f"a {config.kind} checkpoint does not support instructions: leave them out", field="instruct"
+        )

@@ -1,1 +1,1 @@
-"""One connected client: what it hears, in which order, and what becomes of it when it is interrupted."""
+"""One client session: utterance order, playback position, interruption and flow control. No I/O, no torch."""

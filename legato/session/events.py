@@ -1,7 +1,7 @@
-"""What can happen to a session, what it asks the engine for, and what it has for its client. Values only.
+"""Input events, engine actions and client outputs of a session, as immutable values.
 
-An *utterance* is one stream as a session sees it: the session numbers it, the connection knows which engine stream
-speaks it. Samples are counted at the model's rate from the start of their utterance. Knows no socket and no engine.
+An *utterance* is one piece of text and its audio. The session numbers its utterances from 0; the server maps each
+number to an engine stream. Samples are counted at the model's sample rate, from the start of their utterance.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from enum import Enum
 from typing import NewType
 
 from legato.errors import LegatoError
-from legato.flow import FinishReason, Packet
+from legato.types import FinishReason, Packet
 
 UtteranceId = NewType("UtteranceId", int)
-"""Place of an utterance in its session, from 0. Every packet, sent or dropped, carries one."""
+"""Index of an utterance in its session, from 0. Every packet carries one, whether it is sent or dropped."""
 
-# --- what happens ----------------------------------------------------------------------------------------------------
+# --- input: from the client, the engine and the clock -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
-    """The client wrote text. It goes to the utterance that is open, or opens one.
+class AddText:
+    """The client sends text. It is appended to the open utterance; if none is open, it opens one.
 
-    `replaces`: stop all that plays or waits, and speak this instead.
+    `replaces`: first interrupt all utterances that are playing or queued.
     """
 
     text: str
@@ -31,184 +31,200 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class EndText:
-    """The open utterance has all its text."""
+class EndUtterance:
+    """The text of the open utterance is complete."""
 
 
 @dataclass(frozen=True, slots=True)
-class PacketCame:
-    """The engine made the next packet of an utterance."""
+class PacketReceived:
+    """The engine has generated the next packet of an utterance."""
 
-    utterance: UtteranceId
+    utterance_id: UtteranceId
     packet: Packet
 
 
 @dataclass(frozen=True, slots=True)
 class StreamFailed:
-    """The engine ended an utterance with an error."""
+    """The engine stream of an utterance has failed."""
 
-    utterance: UtteranceId
+    utterance_id: UtteranceId
     error: LegatoError
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """The client's device has played the first `samples` samples of an utterance, and all of those before it."""
+class PlaybackAck:
+    """The client has played the first `samples` samples of an utterance, and all earlier utterances completely."""
 
-    utterance: UtteranceId
+    utterance_id: UtteranceId
     samples: int
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """Barge-in: stop everything that plays, waits or is being written. `played`: what the client knows about it."""
+    """Barge-in: stop every utterance that is playing, queued or open.
 
-    played: tuple[Acknowledged, ...] = ()
+    `played`: the play position as the client reports it; empty if it reports none.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class TimePassed:
-    """Nothing but the clock moved on."""
+    played: tuple[PlaybackAck, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
-    """The client will write nothing more: send what is there, then close."""
+class ClockTick:
+    """Time has passed; nothing else has happened."""
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
-    """The client is gone."""
+class CloseInput:
+    """The client will send no more text. The session closes once all audio is sent."""
 
 
-SessionEvent = Write | EndText | PacketCame | StreamFailed | Acknowledged | Interrupt | TimePassed | Finish | Leave
+@dataclass(frozen=True, slots=True)
+class Disconnect:
+    """The client has disconnected."""
 
-# --- what the session asks the engine for ----------------------------------------------------------------------------
+
+SessionEvent = (
+    AddText
+    | EndUtterance
+    | PacketReceived
+    | StreamFailed
+    | PlaybackAck
+    | Interrupt
+    | ClockTick
+    | CloseInput
+    | Disconnect
+)
+
+# --- actions for the engine -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class OpenStream:
-    """Submit a stream for this utterance, which may run `ahead_frames` ahead of what is taken until told otherwise."""
+    """Submit a stream for an utterance. It may run `ahead_frames` ahead of playback (see `SetAheadFrames`)."""
 
-    utterance: UtteranceId
+    utterance_id: UtteranceId
     ahead_frames: int
 
 
 @dataclass(frozen=True, slots=True)
 class FeedText:
-    """Text for the stream of an utterance."""
+    """Append text to the stream of an utterance."""
 
-    utterance: UtteranceId
+    utterance_id: UtteranceId
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class EndFeed:
-    """The stream of an utterance has all its text."""
+    """The text of an utterance's stream is complete."""
 
-    utterance: UtteranceId
+    utterance_id: UtteranceId
 
 
 @dataclass(frozen=True, slots=True)
 class CancelStream:
-    """Stop the stream of an utterance."""
+    """Cancel the stream of an utterance."""
 
-    utterance: UtteranceId
+    utterance_id: UtteranceId
 
 
 @dataclass(frozen=True, slots=True)
-class SetDemand:
-    """How far the stream of an utterance may run ahead of what is taken: 0 while earlier ones are still made."""
+class SetAheadFrames:
+    """Flow control: how far generation may run ahead of playback. 0 while an earlier utterance is still generating."""
 
-    utterance: UtteranceId
+    utterance_id: UtteranceId
     ahead_frames: int
 
 
 @dataclass(frozen=True, slots=True)
-class TakeFrames:
-    """The ear has taken `frames` more frames of an utterance."""
+class ConsumeFrames:
+    """Flow control: the client has played `frames` more frames of an utterance."""
 
-    utterance: UtteranceId
+    utterance_id: UtteranceId
     frames: int
 
 
-EngineAction = OpenStream | FeedText | EndFeed | CancelStream | SetDemand | TakeFrames
+EngineAction = OpenStream | FeedText | EndFeed | CancelStream | SetAheadFrames | ConsumeFrames
 
-# --- what the session has for its client -----------------------------------------------------------------------------
+# --- output: to the client --------------------------------------------------------------------------------------------
 
 
-class PlayedBy(Enum):
-    """How it is known what was played."""
+class PositionSource(Enum):
+    """Where a play position comes from."""
 
     ACKNOWLEDGED = "acknowledged"
-    """The client said so, with the interruption."""
+    """The client sent it with the interruption."""
     CLOCK = "clock"
-    """A clock says so, from the last acknowledgement or else from the first packet sent."""
+    """The playback clock estimates it, from the last acknowledgement or else from the first packet sent."""
 
 
 @dataclass(frozen=True, slots=True)
-class Begins:
+class AudioStart:
     """The first audio of an utterance follows."""
 
-    utterance: UtteranceId
+    utterance_id: UtteranceId
 
 
 @dataclass(frozen=True, slots=True)
-class Audio:
-    """A packet to be heard."""
+class AudioPacket:
+    """The next audio of an utterance."""
 
-    utterance: UtteranceId
+    utterance_id: UtteranceId
     packet: Packet
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
-    """All audio of an utterance was sent: `samples` of them."""
+class AudioEnd:
+    """All audio of an utterance has been sent, `samples` in total."""
 
-    utterance: UtteranceId
+    utterance_id: UtteranceId
     samples: int
     reason: FinishReason
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """An utterance was heard to its end. `underrun_s`: how long it stood still in its midst for want of audio."""
+class PlaybackFinished:
+    """The client has played an utterance to its end. `underrun_s`: total time it paused because audio came late."""
 
-    utterance: UtteranceId
+    utterance_id: UtteranceId
     samples: int
     underrun_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupted:
-    """One utterance that was stopped: what the engine had made, what was sent, what was played."""
+class InterruptionReport:
+    """How far an interrupted utterance had come: samples generated, sent and played.
 
-    utterance: UtteranceId
-    made_samples: int
+    `fully_generated`: the engine had generated all of its audio.
+    """
+
+    utterance_id: UtteranceId
+    generated_samples: int
     sent_samples: int
     played_samples: int
-    played_by: PlayedBy
-    made_whole: bool
+    position_source: PositionSource
+    fully_generated: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
-    """The answer to an interruption; empty where nothing was left to stop."""
+class Cancelled:
+    """The answer to an interruption: one report for each utterance that was stopped; empty if there was none."""
 
-    utterances: tuple[Interrupted, ...]
+    reports: tuple[InterruptionReport, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """An utterance ended with an error; what of it was not sent is dropped."""
+class UtteranceFailed:
+    """An utterance has failed. Its audio that was not sent yet is dropped."""
 
-    utterance: UtteranceId
+    utterance_id: UtteranceId
     error: LegatoError
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
-    """The session is over."""
+class SessionClosed:
+    """The session is closed. This is its last output."""
 
 
-Outgoing = Begins | Audio | Ends | Played | Stopped | Failed | Closed
+SessionOutput = AudioStart | AudioPacket | AudioEnd | PlaybackFinished | Cancelled | UtteranceFailed | SessionClosed

@@ -1,9 +1,33 @@
-"""KIND 4 of the state: what one client has still to hear, and how far its device has come.
+"""Playback queue of one client (state kind 4, docs/states.md) and an estimate of the client's play position.
 
-Owns the packets between the engine and the socket, host bytes tagged with their utterance, from connect to disconnect.
-Two limits: no more than `buffer_ms` is made ahead of what was heard (by the demand it computes), and no more than
-`lead_ms` of it lies unheard at the client. The clock is an argument. Knows no socket, no engine, no text.
+A `Playback` belongs to one session, from connect to disconnect. It holds packets as host bytes between the engine and
+the socket, and enforces two limits: how far generation runs ahead of playback (`buffer_ms`), and how much unplayed
+audio is at the client (`lead_ms`). The current time is an argument.
 """
+
+# The playback model
+# ------------------
+#
+# Every utterance has three positions, in samples from its start:
+#
+#     0 <= played <= sent <= generated
+#
+# `generated - sent` is queued here, `sent - played` is buffered by the client, and `generated - played` is what flow
+# control bounds. The server knows `generated` and `sent` exactly. It cannot see `played`; it estimates it with a clock
+# that models the client's audio device:
+#
+# - The device starts when it has buffered `start_ms` of audio, or a complete utterance that is shorter.
+# - It then plays all sent audio in order, at the sample rate, across utterance boundaries without a gap.
+# - If it has played everything that was sent of an unfinished utterance, it pauses, and continues with the next packet.
+#   That pause is an underrun, but only if more audio of the same utterance follows: until then it could as well be the
+#   end. So the pause is kept as `pause_s` and becomes part of `underrun_s` when the next packet is sent.
+# - When nothing is left to play and no utterance is unfinished, the device stops. The next utterance starts it again,
+#   with `start_ms` to buffer.
+#
+# The clock ignores network delay and the device's own output buffer: without acknowledgements `played` is too high by
+# that delay. An acknowledgement replaces the estimate (it may move `played` backwards), and the clock continues from
+# there. A client that has acknowledged once is expected to acknowledge the end of each utterance, too; if it does not
+# within `ACKNOWLEDGEMENT_GRACE_S` of the estimated end, the estimate counts.
 
 from __future__ import annotations
 
@@ -12,20 +36,24 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from legato.errors import InputError, StateError
-from legato.session.events import Audio, Begins, Ends, UtteranceId
+from legato.session.events import AudioEnd, AudioPacket, AudioStart, UtteranceId
 
 ACKNOWLEDGEMENT_GRACE_S = 2.0
-"""A client that acknowledges decides itself when an utterance was heard, unless it is silent for this long after."""
+"""How long an utterance waits for its last acknowledgement, after the clock has reached its end."""
 
 ROUNDING_SAMPLES = 1e-6
-"""Far below what can be heard and above what floating seconds lose: a whole number of samples stays whole."""
+"""Added before rounding down to whole samples. Larger than the rounding error of seconds as floats, inaudibly small."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlaybackLimits:
-    """`buffer_ms`: how far generation may run ahead of the ear. `lead_ms`: how much unheard audio may be at the client
-    (0: all there is). `start_ms`: what the client collects before it starts to play. `packet_frames`: the longest
-    packet that will come; the buffer must hold it beside `start_ms`, or both sides would wait for each other."""
+    """Limits of one session; `InputError` if they contradict each other.
+
+    `buffer_ms`: how far generation may run ahead of playback. `lead_ms`: how much unplayed audio may be at the client
+    (0: no limit). `start_ms`: how much audio the client buffers before it starts to play. `packet_frames`: the longest
+    packet in frames. `buffer_ms` must hold `start_ms` and one packet: otherwise the client waits for more audio while
+    generation waits for the client.
+    """
 
     sample_rate_hz: int
     frame_samples: int
@@ -35,10 +63,10 @@ class PlaybackLimits:
     packet_frames: int = 4
 
     def __post_init__(self) -> None:
-        packet_ms = -(-1000 * self.frame_samples * self.packet_frames // self.sample_rate_hz)
+        packet_ms = math.ceil(1000 * self.frame_samples * self.packet_frames / self.sample_rate_hz)
         if self.buffer_ms < self.start_ms + packet_ms:
             raise InputError(
-                f"buffer_ms must hold start_ms ({self.start_ms}) and the longest packet ({packet_ms}), "
+                f"buffer_ms must hold start_ms ({self.start_ms}) and the longest packet ({packet_ms} ms), "
                 f"not {self.buffer_ms}",
                 field="buffer_ms",
             )
@@ -46,229 +74,274 @@ class PlaybackLimits:
             raise InputError("lead_ms and start_ms must be 0 or more", field="lead_ms")
 
     def samples(self, milliseconds: int) -> int:
-        """Whole samples in a time."""
+        """A duration in whole samples, rounded down."""
         return milliseconds * self.sample_rate_hz // 1000
 
 
 @dataclass(slots=True)
-class Track:
-    """One utterance on its way to the ear, in samples. `whole`: nothing follows what was made (or sent)."""
+class QueuedUtterance:
+    """Positions of one utterance, in samples, and its outputs that are not sent yet."""
 
-    utterance: UtteranceId
-    made: int = 0
+    utterance_id: UtteranceId
+    generated: int = 0
     sent: int = 0
     played: int = 0
-    made_whole: bool = False
-    sent_whole: bool = False
-    acknowledged: int = -1
-    played_out_s: float = math.inf
+    fully_generated: bool = False
+    """True when the last packet is in `generated`."""
+    fully_sent: bool = False
+    """True when the last packet is in `sent`."""
+    acknowledged: int | None = None
+    """The highest position that the client has acknowledged."""
+    playback_end_s: float | None = None
+    """When the clock reached the end of the audio."""
     underrun_s: float = 0.0
-    items: deque[Begins | Audio | Ends] = field(default_factory=deque)
-    """Made and not sent yet, in order."""
-    standing_s: float = 0.0
-    """How long the device stands still by now: an underrun if more comes, nothing if that was all."""
+    pause_s: float = 0.0
+    """Length of the current pause: an underrun if more audio follows, nothing if the end follows."""
+    unsent: deque[AudioStart | AudioPacket | AudioEnd] = field(default_factory=deque)
 
     @property
-    def heard_out(self) -> bool:
-        """True when the device has nothing of it left."""
-        return self.sent_whole and self.played == self.sent and not self.items
+    def at_client(self) -> int:
+        """Samples that are sent and not played."""
+        return self.sent - self.played
+
+    @property
+    def played_to_end(self) -> bool:
+        """True when everything is sent, including `AudioEnd`, and played."""
+        return self.fully_sent and self.played == self.sent and not self.unsent
 
 
 class Playback:
-    """The queue of one client and the position of its device.
+    """Queue of the utterances of one client, in playing order, and the playback clock.
 
-    The device plays what was sent in order, from the moment `start_ms` of it are there, stands still when it runs dry,
-    and goes from one utterance into the next without a gap.
+    Call `advance` with the current time before any other method: positions are only as recent as the last `advance`.
     """
 
     def __init__(self, limits: PlaybackLimits, now_s: float) -> None:
         self.limits = limits
-        self.tracks: deque[Track] = deque()
+        self.queue: deque[QueuedUtterance] = deque()
         self._now_s = now_s
-        self._carry = 0.0
-        self._running = False
-        self._acknowledges = False
+        self._device_started = False
+        self._sample_fraction = 0.0
+        """Elapsed time that is not a whole sample yet, carried over so that the clock does not lose it."""
+        self._client_acknowledges = False
 
-    # --- in -----------------------------------------------------------------------------------------------------------
+    # --- input from the engine ----------------------------------------------------------------------------------------
 
-    def open(self, utterance: UtteranceId) -> None:
-        """A further utterance, to be heard after all others."""
-        self.tracks.append(Track(utterance))
+    def append_utterance(self, utterance_id: UtteranceId) -> None:
+        """Append an utterance to the queue."""
+        self.queue.append(QueuedUtterance(utterance_id))
 
-    def put(self, audio: Audio) -> None:
-        """Queue the next packet of an utterance, which may come before those of earlier utterances."""
-        track, packet = self.track(audio.utterance), audio.packet
-        if track.made_whole or packet.first_sample != track.made:
+    def append_packet(self, audio: AudioPacket) -> None:
+        """Queue the next packet of an utterance. Packets of a later utterance may come first."""
+        entry, packet = self.find(audio.utterance_id), audio.packet
+        if entry.fully_generated:
+            raise StateError(f"utterance {audio.utterance_id} received a packet after its last one")
+        if packet.first_sample != entry.generated:
             raise StateError(
-                f"a packet of utterance {audio.utterance} starts at sample {packet.first_sample}, "
-                f"but {track.made} samples came before it{' and its end' if track.made_whole else ''}"
+                f"a packet of utterance {audio.utterance_id} starts at sample {packet.first_sample}, "
+                f"not {entry.generated}"
             )
-        if not track.made and packet.sample_count:
-            track.items.append(Begins(audio.utterance))
-        track.made += packet.sample_count
+        # The start is sent with the first audio, or with the end if there is no audio at all.
+        if entry.generated == 0 and (packet.sample_count or packet.last):
+            entry.unsent.append(AudioStart(audio.utterance_id))
+        entry.generated += packet.sample_count
         if packet.sample_count:
-            track.items.append(audio)
+            entry.unsent.append(audio)
         if packet.last:
-            if not track.made:
-                track.items.append(Begins(audio.utterance))
             assert packet.finish_reason is not None, "the last packet carries the finish reason"
-            track.made_whole = True
-            track.items.append(Ends(audio.utterance, track.made, packet.finish_reason))
+            entry.fully_generated = True
+            entry.unsent.append(AudioEnd(audio.utterance_id, entry.generated, packet.finish_reason))
 
-    # --- out ----------------------------------------------------------------------------------------------------------
+    # --- output to the client -----------------------------------------------------------------------------------------
 
-    def pull(self) -> list[Begins | Audio | Ends]:
-        """The next item for the socket, now counted as sent; nothing while there is none or it is too early."""
-        track = self._speaker()
-        if track is None or self._too_far_ahead(track) > 0:
-            return []
-        item = track.items.popleft()
-        if isinstance(item, Audio):
-            track.sent += item.packet.sample_count
-            track.underrun_s, track.standing_s = track.underrun_s + track.standing_s, 0.0
-        track.sent_whole = track.made_whole and track.sent == track.made
-        return [item]
+    def next_output(self) -> AudioStart | AudioPacket | AudioEnd | None:
+        """Take the next output and count it as sent. None if there is none or `lead_ms` does not allow it."""
+        entry = self._sending()
+        if entry is None or self._excess_samples(entry) > 0:
+            return None
+        output = entry.unsent.popleft()
+        if isinstance(output, AudioPacket):
+            entry.sent += output.packet.sample_count
+            # More audio follows the pause, so the pause was an underrun.
+            entry.underrun_s += entry.pause_s
+            entry.pause_s = 0.0
+        entry.fully_sent = entry.fully_generated and entry.sent == entry.generated
+        return output
 
-    def _speaker(self) -> Track | None:
-        """The utterance whose turn it is, if something of it can be sent: the first one that is not sent to its end."""
-        head = next((track for track in self.tracks if not track.sent_whole or track.items), None)
-        return head if head is not None and head.items else None
+    def _sending(self) -> QueuedUtterance | None:
+        """The utterance that is being sent, if it has something to send.
 
-    def _too_far_ahead(self, speaker: Track) -> int:
-        """Samples that must be played before the next item may be sent."""
-        item = speaker.items[0]
-        if not self.limits.lead_ms or not isinstance(item, Audio):
+        It is the first one that is not completely sent. Later utterances wait for it even while it has nothing to send.
+        """
+        for entry in self.queue:
+            if entry.unsent:
+                return entry
+            if not entry.fully_sent:
+                return None
+        return None
+
+    def _excess_samples(self, entry: QueuedUtterance) -> int:
+        """By how many samples the next output of `entry` would exceed `lead_ms`; 0 or less if it may be sent."""
+        output = entry.unsent[0]
+        if not self.limits.lead_ms or not isinstance(output, AudioPacket):
             return 0
-        unheard = sum(track.sent - track.played for track in self.tracks)
-        if not unheard or not (self._running or self._ready()):
-            return 0  # nothing is left to hear (the packet may be longer than the lead), or the client still collects
-        return unheard + item.packet.sample_count - self.limits.samples(self.limits.lead_ms)
+        at_client = sum(each.at_client for each in self.queue)
+        # An empty client gets the packet even if it is longer than the limit. A client that still buffers `start_ms`
+        # gets it, too: it plays nothing before it has that much, so waiting for playback would never end.
+        if not at_client or not (self._device_started or self._can_start()):
+            return 0
+        return at_client + output.packet.sample_count - self.limits.samples(self.limits.lead_ms)
 
-    def drop(self, utterance: UtteranceId) -> Track:
-        """Forget an utterance and what of it was not sent; returns where it stood."""
-        track = self.track(utterance)
-        self.tracks.remove(track)
-        if not self.tracks:
-            self._stand_still()
-        return track
+    # --- removal ------------------------------------------------------------------------------------------------------
 
-    def clear(self) -> list[Track]:
-        """Forget everything; returns where each utterance stood."""
-        tracks = list(self.tracks)
-        self.tracks.clear()
-        self._stand_still()
-        return tracks
+    def remove(self, utterance_id: UtteranceId) -> None:
+        """Remove an utterance and its unsent audio."""
+        self.queue.remove(self.find(utterance_id))
+        if not self.queue:
+            self._stop_device()
 
-    # --- the device ---------------------------------------------------------------------------------------------------
+    def clear(self) -> list[QueuedUtterance]:
+        """Remove all utterances and their unsent audio; returns them."""
+        removed = list(self.queue)
+        self.queue.clear()
+        self._stop_device()
+        return removed
 
-    def advance(self, now_s: float) -> list[Track]:
-        """Let the device play until `now_s`; returns the utterances that were heard to their end, removed."""
+    # --- playback clock -----------------------------------------------------------------------------------------------
+
+    def advance(self, now_s: float) -> list[QueuedUtterance]:
+        """Advance the playback clock to `now_s`; removes and returns the utterances that were played to their end."""
         if now_s < self._now_s:
             raise StateError(f"the clock went back from {self._now_s} s to {now_s} s")
         elapsed_s, self._now_s = now_s - self._now_s, now_s
-        if self._starts():
+        # Nothing was sent since the previous call, because each send follows an `advance`. A device that can start now
+        # could therefore start at the beginning of the interval, and has been playing for all of it.
+        if not self._device_started:
+            self._device_started = self._can_start()
+        if self._device_started:
             self._play(elapsed_s)
-        done: list[Track] = []
-        while self.tracks and self.tracks[0].heard_out and self._is_settled(self.tracks[0]):
-            done.append(self.tracks.popleft())
-        return done
+        finished: list[QueuedUtterance] = []
+        while self.queue and self.queue[0].played_to_end and self._end_confirmed(self.queue[0]):
+            finished.append(self.queue.popleft())
+        return finished
 
-    def acknowledge(self, utterance: UtteranceId, samples: int) -> None:
-        """Correct the device's position by what the client says."""
-        self._acknowledges = True
-        if all(track.utterance != utterance for track in self.tracks):
-            return  # of an utterance that is over
-        track = self.track(utterance)
-        if not samples and not track.sent:
-            return
-        if samples > track.sent:
+    def acknowledge(self, utterance_id: UtteranceId, samples: int) -> None:
+        """Set the play position to what the client reports. `InputError` if that much was not sent."""
+        self._client_acknowledges = True
+        if all(entry.utterance_id != utterance_id for entry in self.queue):
+            return  # the utterance is over: the acknowledgement is late
+        entry = self.find(utterance_id)
+        if not samples and not entry.sent:
+            return  # says nothing: position 0 of an utterance that is not being sent yet
+        if samples > entry.sent:
             raise InputError(
-                f"played_through_sample is {samples}, but only {track.sent} samples of utterance {utterance} were sent",
+                f"played_through_sample is {samples}, "
+                f"but only {entry.sent} samples of utterance {utterance_id} were sent",
                 field="played_through_sample",
             )
-        for earlier in self.tracks:
-            if earlier is track:
+        # Utterances are played in order, so all earlier ones have been played to their end.
+        for earlier in self.queue:
+            if earlier is entry:
                 break
             earlier.played = earlier.acknowledged = earlier.sent
-        track.acknowledged = max(track.acknowledged, samples)
-        track.played = track.acknowledged
-        self._running, self._carry = True, 0.0
+        # Acknowledgements may overtake each other: the highest one counts. Compared with the clock the client is always
+        # right, also if the clock was ahead.
+        entry.acknowledged = samples if entry.acknowledged is None else max(entry.acknowledged, samples)
+        entry.played = entry.acknowledged
+        self._device_started, self._sample_fraction = True, 0.0
 
-    def ahead_frames(self, utterance: UtteranceId) -> int:
-        """How far an utterance may be made ahead of what was heard of it: not at all before all earlier ones are."""
-        ahead = 0
-        for track in self.tracks:
-            if track.utterance == utterance:
-                return max(0, (self.limits.samples(self.limits.buffer_ms) - ahead) // self.limits.frame_samples)
-            if not track.made_whole:
+    def _can_start(self) -> bool:
+        """True if the client has buffered enough to start: `start_ms`, or the rest of a complete utterance."""
+        at_client = sum(entry.at_client for entry in self.queue)
+        complete = any(entry.fully_sent and entry.at_client for entry in self.queue)
+        return at_client > 0 and (complete or at_client >= self.limits.samples(self.limits.start_ms))
+
+    def _play(self, elapsed_s: float) -> None:
+        """Let the device play for `elapsed_s`."""
+        rate_hz = self.limits.sample_rate_hz
+        exact = elapsed_s * rate_hz + self._sample_fraction
+        budget = math.floor(exact + ROUNDING_SAMPLES)
+        self._sample_fraction = exact - budget
+        for entry in self.queue:
+            step = min(budget, entry.at_client)
+            entry.played += step
+            budget -= step
+            if entry.played_to_end:
+                # What is left of the budget is time after the end. The entry may stay in the queue to wait for its
+                # acknowledgement; later calls must not move its end.
+                if entry.playback_end_s is None:
+                    entry.playback_end_s = self._now_s - budget / rate_hz
+                continue  # the next utterance follows without a gap
+            if budget > 0 and entry.played:
+                entry.pause_s += budget / rate_hz  # before its first sample it is a wait, not a pause
+            break
+        if any(entry.at_client for entry in self.queue):
+            return
+        if all(entry.played_to_end or not entry.played for entry in self.queue):
+            self._stop_device()
+        elif budget > 0:
+            # The device pauses within an utterance and continues with a whole sample of the next packet.
+            self._sample_fraction = 0.0
+
+    def _stop_device(self) -> None:
+        """Nothing is left to play: the next utterance has to buffer `start_ms` again."""
+        self._device_started, self._sample_fraction = False, 0.0
+
+    def _end_confirmed(self, entry: QueuedUtterance) -> bool:
+        """True if an utterance that is played to its end by the clock may be reported so."""
+        if not self._client_acknowledges:
+            return True
+        if entry.acknowledged is not None and entry.acknowledged >= entry.sent:
+            return True
+        return self._now_s >= self._grace_end_s(entry)
+
+    @staticmethod
+    def _grace_end_s(entry: QueuedUtterance) -> float:
+        return math.inf if entry.playback_end_s is None else entry.playback_end_s + ACKNOWLEDGEMENT_GRACE_S
+
+    # --- flow control and timing --------------------------------------------------------------------------------------
+
+    def ahead_frames(self, utterance_id: UtteranceId) -> int:
+        """How many frames an utterance may be generated ahead of its own playback.
+
+        `buffer_ms` is shared: unplayed audio of earlier utterances counts, too. While an earlier utterance is still
+        being generated the answer is 0, so that the engine serves utterances in playing order.
+        """
+        earlier_unplayed = 0
+        for entry in self.queue:
+            if entry.utterance_id == utterance_id:
+                free = self.limits.samples(self.limits.buffer_ms) - earlier_unplayed
+                return max(0, free // self.limits.frame_samples)
+            if not entry.fully_generated:
                 return 0
-            ahead += track.made - track.played
+            earlier_unplayed += entry.generated - entry.played
         return 0
 
-    def wake_s(self) -> float:
-        """When time alone will change something, at the latest; infinity when it will not."""
-        rate = self.limits.sample_rate_hz
+    def next_wake_s(self) -> float:
+        """The latest time at which `advance` and `next_output` are due; infinity if time alone changes nothing."""
+        rate_hz = self.limits.sample_rate_hz
         wakes = [math.inf]
-        if self._running or self._ready():
-            left = next((track for track in self.tracks if not track.heard_out and track.sent > track.played), None)
-            if left is not None:
-                wakes.append(self._now_s + (left.sent - left.played - self._carry) / rate)
-        speaker = self._speaker()
-        if speaker is not None and (wait := self._too_far_ahead(speaker)) > 0:
-            wakes.append(self._now_s + max(wait - self._carry, 1) / rate)
-        wakes += [track.played_out_s + ACKNOWLEDGEMENT_GRACE_S for track in self.tracks if track.heard_out]
+        if self._device_started or self._can_start():
+            # The current utterance reaches the end of what was sent.
+            playing = next((entry for entry in self.queue if entry.at_client), None)
+            if playing is not None:
+                wakes.append(self._now_s + (playing.at_client - self._sample_fraction) / rate_hz)
+        sending = self._sending()
+        if sending is not None and (excess := self._excess_samples(sending)) > 0:
+            # Enough is played that `lead_ms` allows the next packet. At least one sample ahead: a fraction that is
+            # almost a whole sample would otherwise wake the caller again and again at the same time.
+            wakes.append(self._now_s + max(excess - self._sample_fraction, 1) / rate_hz)
+        wakes += [self._grace_end_s(entry) for entry in self.queue if entry.played_to_end]
         return max(min(wakes), self._now_s)
 
     @property
-    def unheard_samples(self) -> int:
-        """Everything made and not yet played: here and at the client."""
-        return sum(track.made - track.played for track in self.tracks)
+    def unplayed_samples(self) -> int:
+        """Samples that are generated and not played, here and at the client."""
+        return sum(entry.generated - entry.played for entry in self.queue)
 
-    def track(self, utterance: UtteranceId) -> Track:
-        """Where an utterance stands."""
-        for track in self.tracks:
-            if track.utterance == utterance:
-                return track
-        raise StateError(f"utterance {utterance} is not in the queue")
-
-    def _starts(self) -> bool:
-        """Whether the device played during the time that just passed; if not, it may from now on."""
-        if self._running:
-            return True
-        self._running = self._ready()
-        return self._running
-
-    def _ready(self) -> bool:
-        unheard = sum(track.sent - track.played for track in self.tracks)
-        whole = any(track.sent_whole and track.sent > track.played for track in self.tracks)
-        return unheard > 0 and (whole or unheard >= self.limits.samples(self.limits.start_ms))
-
-    def _play(self, elapsed_s: float) -> None:
-        rate = self.limits.sample_rate_hz
-        exact = elapsed_s * rate + self._carry
-        budget = math.floor(exact + ROUNDING_SAMPLES)
-        self._carry = exact - budget
-        for track in self.tracks:
-            step = min(budget, track.sent - track.played)
-            track.played += step
-            budget -= step
-            if track.heard_out:
-                track.played_out_s = min(track.played_out_s, self._now_s - budget / rate)
-                continue
-            if budget > 0 and track.played:
-                track.standing_s += budget / rate
-            break
-        if all(track.played == track.sent for track in self.tracks):
-            if all(track.heard_out or not track.played for track in self.tracks):
-                self._stand_still()
-            elif budget > 0:
-                self._carry = 0.0
-
-    def _stand_still(self) -> None:
-        """Nothing is left to play: the next utterance starts the device anew."""
-        self._running, self._carry = False, 0.0
-
-    def _is_settled(self, track: Track) -> bool:
-        if not self._acknowledges or track.acknowledged >= track.sent:
-            return True
-        return self._now_s >= track.played_out_s + ACKNOWLEDGEMENT_GRACE_S
+    def find(self, utterance_id: UtteranceId) -> QueuedUtterance:
+        """The queue entry of an utterance."""
+        for entry in self.queue:
+            if entry.utterance_id == utterance_id:
+                return entry
+        raise StateError(f"utterance {utterance_id} is not in the queue")

@@ -1,1 +1,1 @@
-"""From the client's text to the talker's tokens and prompt plan. No tensors."""
+"""Text processing: segmentation, tokenization and prompt layout. No tensors."""

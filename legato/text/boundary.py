@@ -1,9 +1,9 @@
-"""How strong a cut would be between two words: a pure judgement on what stands between them.
+"""Rate a position between two words as a cut point: sentence end, clause, space, or no cut.
 
-Owns the rules and word lists of sentence ends in the ten languages of the official models; holds no state. Knows
-nothing of lengths: `segment.py` decides which strength it needs.
+Stateless rules and word lists for the ten languages of the official models. `segmenter.py` decides which strength a
+segment of a given length needs.
 
-A missed sentence end costs little (the segment is longer), a false one is heard. So whatever is doubtful is no end.
+A missed sentence end only makes the segment longer; a false one is audible. Doubtful cases are not a sentence end.
 """
 
 from __future__ import annotations
@@ -16,60 +16,60 @@ from legato.text.characters import is_no_break_space, is_space, is_wide
 
 
 class Strength(IntEnum):
-    """What a cut at this place would do to the speech, from harm to nothing at all."""
+    """How suitable a position is for a cut: `NONE` would be audible, `PARAGRAPH` is inaudible."""
 
     NONE = 0
-    BLANK = 1
+    SPACE = 1
     CLAUSE = 2
     SENTENCE = 3
     PARAGRAPH = 4
 
 
 _LATIN_STOPS = frozenset(".!?…")
-_FREE_STOPS = frozenset("。！？｡‼⁇⁈⁉।॥؟۔።။។։")
-"""Stops that end a sentence without a blank after them."""
+_UNSPACED_STOPS = frozenset("。！？｡‼⁇⁈⁉।॥؟۔።။។։")
+"""Full stops that end a sentence without a space after them."""
 _FULL_WIDTH_DOT = "．"
-_STOPS = _LATIN_STOPS | _FREE_STOPS | {_FULL_WIDTH_DOT}
+_STOPS = _LATIN_STOPS | _UNSPACED_STOPS | {_FULL_WIDTH_DOT}
 _LATIN_CLAUSES = frozenset(",;:–—")
 _WIDE_CLAUSES = frozenset("，、；：､﹐﹑،؛")
 
 
-def _words(listed: str) -> frozenset[str]:
+def _word_set(listed: str) -> frozenset[str]:
     return frozenset(listed.split())
 
 
 _ABBREVIATIONS = (
-    _words("mr mrs ms dr prof rev hon gen capt lt sgt gov sen jr sr messrs st mt vs etc cf al viz approx dept est")
-    | _words("inc ltd corp bros ave blvd")
-    | _words("bzw usw ggf evtl inkl exkl str hr fr bspw vgl sog bd dipl zzgl")  # German
-    | _words("mm mme mlle mlles mgr env sra srta sres dra ud uds sig sigg dott ing avv ecc")  # Romance
-    | _words("гг руб коп стр см др ул им тыс млн млрд")
+    _word_set("mr mrs ms dr prof rev hon gen capt lt sgt gov sen jr sr messrs st mt vs etc cf al viz approx dept est")
+    | _word_set("inc ltd corp bros ave blvd")
+    | _word_set("bzw usw ggf evtl inkl exkl str hr fr bspw vgl sog bd dipl zzgl")  # German
+    | _word_set("mm mme mlle mlles mgr env sra srta sres dra ud uds sig sigg dott ing avv ecc")  # Romance
+    | _word_set("гг руб коп стр см др ул им тыс млн млрд")
 )
-_BEFORE_NUMBERS = _words("no nos nr p pp pg fig figs vol vols ch art op ca max min tel abb pag pág págs núm") | _words(
-    "jan feb mar apr jun jul aug sept sep oct nov dec"
-)
-"""Words of their own in another place ("he said no. Then"): abbreviations only where a number follows."""
+_BEFORE_NUMBERS = _word_set(
+    "no nos nr p pp pg fig figs vol vols ch art op ca max min tel abb pag pág págs núm"
+) | _word_set("jan feb mar apr jun jul aug sept sep oct nov dec")
+"""Abbreviations only before a number; elsewhere they are ordinary words ("he said no. Then")."""
 _DOTTED_LETTERS = re.compile(r"(?:[^\W\d_]{1,3}\.)+[^\W\d_]{1,3}")
 _EDGE_MARKS = re.compile(r"^\W+")
 
 
-def boundary(token: str, gap: str, lead: str, char: str) -> Strength:
-    """The strength of a cut between `gap` and `lead`.
+def cut_strength(token: str, gap: str, lead: str, char: str) -> Strength:
+    """Strength of a cut between `gap` and `lead`.
 
-    `token`: the word before (no blanks inside; its end may be shortened to the last characters). `gap`: marks and
-    blanks after it. `lead`: marks that touch the next word. `char`: the next word's first character.
+    `token`: the previous word without spaces (its last characters suffice). `gap`: punctuation and spaces after it.
+    `lead`: punctuation directly before the next word. `char`: first character of the next word.
     """
     lines = gap.count("\n") + gap.count("\r") - gap.count("\r\n") + 2 * gap.count("\u2029") + 2 * gap.count("\f")
     if lines >= 2:
         return Strength.PARAGRAPH
-    if _is_held_by_dot(token, gap, char):
+    if _is_abbreviation_dot(token, gap, char):
         return Strength.NONE
     strength = _by_marks(token, gap, lead, char)
     return max(strength, Strength.CLAUSE) if lines else strength
 
 
 def is_abbreviation(token: str, following: str) -> bool:
-    """True if a full stop after `token` is likely its own and no sentence's end (Dr, e.g, a.m, initials, 2)."""
+    """True if a full stop after `token` probably belongs to an abbreviation (Dr, e.g, a.m, initials, 2)."""
     word = _EDGE_MARKS.sub("", token)
     if not word or is_wide(word[-1]):
         return False
@@ -79,7 +79,8 @@ def is_abbreviation(token: str, following: str) -> bool:
     return single_letter or ordinal or listed or _DOTTED_LETTERS.fullmatch(word) is not None
 
 
-def _is_held_by_dot(token: str, gap: str, char: str) -> bool:
+def _is_abbreviation_dot(token: str, gap: str, char: str) -> bool:
+    """True if the only full stop in the gap directly follows an abbreviation."""
     stops = [mark for mark in gap if mark in _STOPS]
     return stops == ["."] and gap[0] == "." and not _has_clause_mark(gap) and is_abbreviation(token, char)
 
@@ -97,20 +98,22 @@ def _between_wide(token: str, char: str) -> bool:
 
 
 def _by_marks(token: str, gap: str, lead: str, char: str) -> Strength:
+    # A clause mark after the last full stop ("etc., and") makes it a clause boundary.
     last_stop = max((i for i, mark in enumerate(gap) if mark in _STOPS), default=-1)
     if last_stop >= 0 and not _has_clause_mark(gap[last_stop + 1 :]):
         return _at_stop(token, gap, gap[last_stop + 1 :], lead, char)
     if _has_clause_mark(gap) or " -" in gap:
         return _at_clause(token, gap, lead, char)
-    return _at_blank(token, gap, lead, char)
+    return _at_space(token, gap, lead, char)
 
 
 def _at_stop(token: str, gap: str, after: str, lead: str, char: str) -> Strength:
+    """Strength after full stops. `after`: the part of the gap after the last one."""
     stops = [mark for mark in gap if mark in _STOPS]
     spaced = _has_space(after)
-    inside_quote = bool(after) and not spaced and not lead  # 「え！」と言う: the quote ends, its sentence does not
+    inside_quote = bool(after) and not spaced and not lead  # 「え！」と言う: the quote ends, the sentence continues
     ends = Strength.CLAUSE if inside_quote else Strength.SENTENCE
-    if any(mark in _FREE_STOPS for mark in stops):
+    if any(mark in _UNSPACED_STOPS for mark in stops):
         return ends
     if _FULL_WIDTH_DOT in stops:
         return ends if spaced or lead or is_wide(char) or is_wide(token[-1:] or " ") else Strength.NONE
@@ -125,18 +128,20 @@ def _at_stop(token: str, gap: str, after: str, lead: str, char: str) -> Strength
 
 
 def _at_clause(token: str, gap: str, lead: str, char: str) -> Strength:
+    """Strength after a clause mark such as a comma or dash."""
     if not _has_space(gap) and not lead and token[-1:].isdecimal() and char.isdecimal():
-        return Strength.NONE  # 22,1 and 10:30, full width too
+        return Strength.NONE  # 22,1 and 10:30, also in full-width characters
     if _has_space(gap) or "—" in gap or any(mark in _WIDE_CLAUSES for mark in gap) or _between_wide(token, char):
         return Strength.CLAUSE
     return Strength.NONE
 
 
-def _at_blank(token: str, gap: str, lead: str, char: str) -> Strength:
-    blanks = [mark for mark in gap if is_space(mark)]
-    if not blanks:
+def _at_space(token: str, gap: str, lead: str, char: str) -> Strength:
+    """Strength of a gap without full stops and clause marks."""
+    spaces = [mark for mark in gap if is_space(mark)]
+    if not spaces:
         brackets = any(unicodedata.category(mark) in {"Pe", "Ps"} for mark in gap + lead)
-        return Strength.BLANK if brackets and (is_wide(char) or is_wide(token[-1:] or " ")) else Strength.NONE
-    if all(is_no_break_space(blank) for blank in blanks) or token[-1:].isdecimal():
+        return Strength.SPACE if brackets and (is_wide(char) or is_wide(token[-1:] or " ")) else Strength.NONE
+    if all(is_no_break_space(space) for space in spaces) or token[-1:].isdecimal():
         return Strength.NONE  # 9 a.m., 22,1 °C, 5 000
-    return Strength.BLANK
+    return Strength.SPACE

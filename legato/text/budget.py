@@ -1,11 +1,8 @@
-"""How long a text may take to speak, and when speech has plainly gone astray.
+"""Frame budget of a text, and a watchdog that stops loops and silence.
 
-Owns the text-scaled frame budget (a sum over characters, so it is the same for text that came in pieces) and the
-watchdog, which lives as long as its stream. All figures are frames of 80 ms, the step of every model of this class.
-Knows no model, no tensors, no clock.
-
-The budget is a bound, not a guess: about two and a half times a calm reading. It stops a model that does not stop by
-itself; a caller's limit takes its place.
+The budget is a sum over characters, so it does not depend on how text is split. It is an upper bound (about 2.5 times a
+calm reading) for models that do not stop by themselves; a limit in the request replaces it. Each stream owns a
+`Watchdog`. All frame counts are for 80 ms frames, which all supported models have.
 """
 
 from __future__ import annotations
@@ -15,27 +12,27 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from legato.errors import NonFiniteError
-from legato.flow import FinishReason, Frame
 from legato.text.characters import extends, is_space, is_speakable, is_wide
+from legato.types import FinishReason, Frame
 
 BASE_FRAMES = 24
-"""What any text gets: 1.9 s for the attack, one slow syllable and the breath after it."""
+"""Base budget of every text: 1.9 s for the onset, one slow syllable and the pause after it."""
 WIDE_FRAMES = 4
 """A Chinese, Japanese or Korean character: one syllable, 0.32 s (calm: 0.2 s)."""
 DIGIT_FRAMES = 9
-"""A digit, because 100 is three syllables and 77 is five."""
+"""A digit: 100 has three syllables, 77 has five."""
 CAPITAL_FRAMES = 5
-"""A capital letter, because it may be spelt out."""
+"""A capital letter, which may be spelled out."""
 LETTER_FRAMES = 2
 """Any other letter: 0.16 s (calm: 0.07 s)."""
 SIGN_FRAMES = 6
-"""A sign that is read as a word (%, &, +, €) or a picture."""
+"""A symbol that is read as a word (%, &, +, €), or an emoji."""
 PAUSE_FRAMES = 4
-"""A mark that makes a pause, or a line's end."""
+"""A punctuation mark or line break that makes a pause."""
 
 
 def character_frames(char: str) -> int:
-    """What one character adds to the budget."""
+    """Budget of one character."""
     if is_wide(char):
         return WIDE_FRAMES
     if is_speakable(char):
@@ -50,7 +47,7 @@ def character_frames(char: str) -> int:
 
 
 def frame_budget(text: str) -> int:
-    """The most frames that `text` may take. `frame_budget(a + b)` is the sum of both less one `BASE_FRAMES`.
+    """Maximum number of frames for `text`. `frame_budget(a + b)` is the sum of both minus one `BASE_FRAMES`.
 
     '1次' gets 37 frames (3 s), 159 Chinese characters 660 (53 s), 'Hello.' 41 (3.3 s).
     """
@@ -59,13 +56,13 @@ def frame_budget(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WatchdogRule:
-    """When speech has gone astray. Levels are the root mean square of a frame's samples, full scale 1.
+    """Limits of the watchdog. Levels are the RMS of a frame's samples, full scale 1.
 
-    `silent_frames`: so many frames in a row, each below `silence_floor` (-54 dBFS) or below `silence_ratio` of the
-    loudest frame so far (34 dB under it), end the stream: 4 s, twice the longest pause of calm speech.
-    `repeat_frames`: the same frames again, all codebooks, for so long (3.2 s) and for `repeat_rounds` rounds of the
-    loop; loops of up to `longest_loop_frames` (6 s, a phrase) are seen. `stuck_frames`: codebook 0 alone unchanged for
-    so long (6.4 s): no sound of speech lasts that long.
+    `silent_frames`: maximum run of silent frames (4 s, twice the longest pause of calm speech). A frame is silent below
+    `silence_floor` (-54 dBFS) or below `silence_ratio` of the loudest frame so far (-34 dB).
+    `repeat_frames`: maximum length of a loop of identical frames (3.2 s), which must also have `repeat_rounds` rounds.
+    Loop periods of up to `longest_loop_frames` (6 s, a phrase) are detected.
+    `stuck_frames`: maximum run of frames with the same codebook 0 (6.4 s, longer than any speech sound).
     """
 
     silent_frames: int = 50
@@ -79,23 +76,25 @@ class WatchdogRule:
 
 @dataclass(slots=True)
 class Watchdog:
-    """One stream's watchdog. What it finds is returned as one reason, or none; then it starts afresh.
+    """Detects loops and silence in one stream. Returns a finish reason, after which the state is reset, or `None`.
 
-    Frames are shown when they are drawn, levels when they are decoded, each in order; the two may be apart.
+    Frames are observed when they are sampled, levels when they are decoded. Both are in order, but levels may lag.
     """
 
     rule: WatchdogRule = field(default_factory=WatchdogRule)
     _recent: deque[Frame] = field(default_factory=deque)
-    _matches: list[int] = field(default_factory=list)
+    _matches: list[int] = field(init=False)
+    """Item p - 1: number of consecutive frames that equal the frame p frames earlier."""
     _stuck: int = 0
     _silent: int = 0
     _loudest: float = 0.0
 
-    def observe_frame(self, frame: Frame) -> list[FinishReason]:
-        """Take the next frame: `REPEAT` when the same frames come over and over."""
+    def __post_init__(self) -> None:
+        self._matches = [0] * self.rule.longest_loop_frames
+
+    def observe_frame(self, frame: Frame) -> FinishReason | None:
+        """Process the next sampled frame. Returns `REPEAT` if frames repeat or codebook 0 does not change."""
         rule, recent = self.rule, self._recent
-        if not self._matches:
-            self._matches = [0] * rule.longest_loop_frames
         self._stuck = self._stuck + 1 if recent and recent[-1][0] == frame[0] else 1
         looping = False
         for period, earlier in enumerate(reversed(recent), start=1):
@@ -105,19 +104,24 @@ class Watchdog:
         recent.append(frame)
         if len(recent) > rule.longest_loop_frames:
             recent.popleft()
-        return self._found(FinishReason.REPEAT) if looping or self._stuck >= rule.stuck_frames else []
+        if looping or self._stuck >= rule.stuck_frames:
+            self._reset()
+            return FinishReason.REPEAT
+        return None
 
-    def observe_level(self, level: float) -> list[FinishReason]:
-        """Take the next decoded frame's level: `SILENCE` when nothing has been heard for too long."""
+    def observe_level(self, level: float) -> FinishReason | None:
+        """Process the level of the next decoded frame. Returns `SILENCE` after too many silent frames."""
         if not 0.0 <= level < float("inf"):
-            raise NonFiniteError(f"the level of a frame is {level}: its samples are not finite")
+            raise NonFiniteError(f"invalid level {level}: the samples of the frame are not finite")
         self._loudest = max(self._loudest, level)
         silent = level < max(self.rule.silence_floor, self.rule.silence_ratio * self._loudest)
         self._silent = self._silent + 1 if silent else 0
-        return self._found(FinishReason.SILENCE) if self._silent >= self.rule.silent_frames else []
+        if self._silent >= self.rule.silent_frames:
+            self._reset()
+            return FinishReason.SILENCE
+        return None
 
-    def _found(self, reason: FinishReason) -> list[FinishReason]:
+    def _reset(self) -> None:
         self._recent.clear()
-        self._matches = []
+        self._matches = [0] * self.rule.longest_loop_frames
         self._stuck = self._silent = 0
-        return [reason]

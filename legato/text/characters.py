@@ -1,13 +1,13 @@
-"""What one character is to a front end: speakable, wide, an extender of the one before, an opening mark.
+"""Character classes for text processing: speakable, wide (CJK), white space, grapheme extender.
 
-Owns no state and no settings. Shared by segmentation and the frame budget; knows no model and no language.
+Pure functions, independent of model and language. Used by the segmenter, the frame budget and the server.
 """
 
 from __future__ import annotations
 
 import unicodedata
 
-# Blocks whose characters are each about a syllable and are written without blanks between words.
+# Unicode blocks whose characters are about one syllable each and are written without spaces between words.
 _WIDE_RANGES = (
     (0x1100, 0x11FF),  # Hangul jamo
     (0x2E80, 0x2FDF),  # CJK radicals
@@ -25,12 +25,12 @@ _WIDE_RANGES = (
     (0x20000, 0x3FFFF),
 )
 
-_SPACING_EXTENDERS = frozenset("\u0e33\u0eb3\uff9e\uff9f")  # letters that Unicode counts to the cluster before them
+_SPACING_EXTENDERS = frozenset("\u0e33\u0eb3\uff9e\uff9f")  # letters that Unicode adds to the preceding cluster
 _NO_BREAK_SPACES = frozenset("\u00a0\u202f\u2060\ufeff")
 
 
 def is_wide(char: str) -> bool:
-    """True for Chinese, Japanese and Korean characters that are spoken as about one syllable each."""
+    """True for Chinese, Japanese and Korean characters, each of which is about one spoken syllable."""
     point = ord(char)
     if point < 0x1100:
         return False
@@ -38,22 +38,22 @@ def is_wide(char: str) -> bool:
 
 
 def is_speakable(char: str) -> bool:
-    """True for letters and numbers of any script: what every front end can be expected to read."""
+    """True for letters and numbers of any script."""
     return unicodedata.category(char)[0] in "LN"
 
 
 def is_space(char: str) -> bool:
-    """True for white space, the no-break kinds included."""
+    """True for white space, including no-break spaces."""
     return char.isspace() or char in _NO_BREAK_SPACES
 
 
 def is_no_break_space(char: str) -> bool:
-    """True for blanks that hold what stands on both sides together."""
+    """True for spaces at which text must not be broken."""
     return char in _NO_BREAK_SPACES
 
 
 def extends(char: str) -> bool:
-    """True if `char` belongs to the grapheme of the character before it (marks, joiners, selectors, low surrogates)."""
+    """True if `char` continues the previous grapheme (marks, joiners, variation selectors, low surrogates)."""
     if char in "\u200d\u200c" or char in _SPACING_EXTENDERS:
         return True
     point = ord(char)
@@ -63,9 +63,9 @@ def extends(char: str) -> bool:
 
 
 def joins_next(previous: str, char: str) -> bool:
-    """True if no cut may stand between `previous` and `char` though `char` is no extender by itself.
+    """True if `previous` and `char` form one grapheme although `char` is not an extender.
 
-    Joiners, viramas, high surrogates, and Hangul jamo that build one syllable.
+    This happens after joiners, viramas and high surrogates, and between Hangul jamo of one syllable.
     """
     if previous in "\u200d\u2060" or unicodedata.combining(previous) == 9:
         return True

@@ -1,9 +1,8 @@
-"""Ids and a voice -> `PromptPlan`: what the talker reads before its first frame, and what is fed after each frame.
+"""Build the `PromptPlan` of a sequence: the talker's prompt, and the text token that is added after each frame.
 
-Owns the layouts of the official models (plain, in-context clone; text whole or streaming), that of the embedded voice,
-the language tag with its dialect rule, and the check of names. Pure functions over ids: knows no tensors, no tokenizer,
-no engine. Layouts are those of the official package 0.1.1 (`generate` of its 12 Hz model), rebuilt as data: no text is
-wrapped in a chat template and sliced again.
+Layouts: official models (plain or in-context clone, whole or streaming text) and embedded voice. Also resolves language
+tags, dialects and speaker names. Pure functions on ids, without tensors or tokenizer. The official layouts follow the
+official package 0.1.1 (`generate` of its 12 Hz model), but are built directly instead of slicing a chat template.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from legato.errors import (
     UnspeakableTextError,
     UnsupportedError,
 )
-from legato.flow import NeedsText, PromptPlan, PromptRow, PromptSpec, TextLayout, TextToken, TextTrack
+from legato.types import NeedsText, PromptPlan, PromptRow, PromptSpec, TextLayout, TextToken, TextTrack
 
 AUTO = "auto"
 WHOLE_TEXT = sys.maxsize
-"""`NeedsText.tokens` where the prompt holds all of the text: only the end of the track will do."""
+"""`NeedsText.tokens` if the prompt contains the whole text, so the track must have ended."""
 
 _DIALECT_HOME = "chinese"
 
 
 class Instructions(Enum):
-    """What a model does with an instruction on how to speak."""
+    """How a model handles a style instruction."""
 
     USED = "used"
     IGNORED = "ignored"
-    """The official 0.6B CustomVoice takes no instruction; the official package drops it without a word."""
+    """The official 0.6B CustomVoice takes no instruction; the official package drops it silently."""
     REFUSED = "refused"
 
 
@@ -42,30 +41,30 @@ class Instructions(Enum):
 
 
 def allowed_languages(talker: TalkerConfig) -> tuple[str, ...]:
-    """What a caller may ask for: "auto" and the model's languages. Dialects follow from the speaker, not from here."""
+    """Languages that a request may use: "auto" and the model's languages. Dialects are selected by the speaker."""
     if talker.language_ids is None:
         return (AUTO, "english") if _is_english(talker) else (AUTO,)
     return (AUTO, *sorted(name for name in talker.language_ids.languages if "dialect" not in name))
 
 
 def resolve_language(talker: TalkerConfig, language: str, speaker: str) -> str:
-    """The language whose tag is written: "auto", a language, or the speaker's dialect.
+    """Language for the tag block: "auto", a language, or the speaker's dialect.
 
-    Any case is accepted. "auto" and "chinese" become the dialect of a speaker who has one. Raises
+    Case is ignored. If the speaker has a dialect, "auto" and "chinese" become that dialect. Raises
     `UnknownLanguageError` with the allowed names.
     """
     name = language.strip().lower() or AUTO
     allowed = allowed_languages(talker)
     if name not in allowed:
         raise UnknownLanguageError(
-            f"language {language!r} is not one that this model speaks; allowed: {', '.join(allowed)}", field="language"
+            f"language {language!r} is not supported by this model; allowed: {', '.join(allowed)}", field="language"
         )
     dialect = talker.dialects.get(speaker.strip().lower())
     return dialect if dialect is not None and name in (AUTO, _DIALECT_HOME) else name
 
 
 def resolve_speaker(talker: TalkerConfig, speaker: str) -> int:
-    """The row of the codec embedding for a speaker's name, in any case. Raises `UnknownVoiceError` with the names."""
+    """Codec embedding row of a speaker. Case is ignored. Raises `UnknownVoiceError` with the allowed names."""
     name = speaker.strip().lower()
     if name not in talker.speakers:
         names = ", ".join(sorted(talker.speakers)) or "none (this model has no built-in speakers)"
@@ -74,7 +73,7 @@ def resolve_speaker(talker: TalkerConfig, speaker: str) -> int:
 
 
 def instructions(config: ModelConfig) -> Instructions:
-    """Whether the model follows an instruction, drops it (say so to the caller), or cannot be given one."""
+    """How the model handles an instruction. The caller reports `IGNORED` as a note and `REFUSED` as an error."""
     if config.kind == "voice_design":
         return Instructions.USED
     if config.kind == "custom_voice":
@@ -86,24 +85,24 @@ def instructions(config: ModelConfig) -> Instructions:
 
 
 def plan_prompt(talker: TalkerConfig, spec: PromptSpec, track: TextTrack) -> PromptPlan | NeedsText:
-    """The prompt for `spec` and the text of `track`, as soon as the track has what the prompt itself holds.
+    """Build the prompt, or return `NeedsText` if the track does not have all text that the prompt contains.
 
-    The plan is the same whenever it is asked for, however the text arrives. Raises `UnspeakableTextError` for a track
-    that ended empty, `UnknownLanguageError`, `UnknownVoiceError`, and `UnsupportedError` for a spec that the model's
-    text side does not have.
+    The plan does not depend on when this is called or how the text arrives. Raises `UnspeakableTextError` if the track
+    ended without tokens, `UnknownLanguageError`, `UnknownVoiceError`, and `UnsupportedError` for a spec that the model
+    does not support.
     """
     if track.ended and not track.tokens:
-        raise UnspeakableTextError("the text has nothing that can be spoken", field="text")
+        raise UnspeakableTextError("the text contains nothing that can be spoken", field="text")
     if isinstance(talker.text, PhoneTextConfig):
-        return _aligned(talker, talker.text, spec, track)
+        return _embedded_plan(talker, talker.text, spec, track)
     if talker.language_ids is None:
-        raise StateError("a talker with a BPE text side has language ids")
+        raise StateError("talker config with BPE text has no language ids")
     header = _header(talker, talker.text, talker.language_ids, spec)
     if spec.reference_frames:
         body = _clone_whole if spec.layout is TextLayout.WHOLE else _clone_streaming
         return body(talker, talker.text, header, spec, track)
     if spec.reference_text:
-        raise UnsupportedError("a reference transcript needs the reference's codes", field="reference_text")
+        raise UnsupportedError("a reference transcript requires the reference's codes", field="reference_text")
     plain = _plain_whole if spec.layout is TextLayout.WHOLE else _plain_streaming
     return plain(talker, talker.text, header, track)
 
@@ -111,9 +110,9 @@ def plan_prompt(talker: TalkerConfig, spec: PromptSpec, track: TextTrack) -> Pro
 def _header(
     talker: TalkerConfig, text: BpeTextConfig, languages: LanguageIds, spec: PromptSpec
 ) -> tuple[PromptRow, ...]:
-    """Instruct block and role block, text alone; then the tag block: language, speaker and pad over pads and BOS."""
+    """Instruction and role block (text only), then the tag block: language tag, speaker, codec pad (with text pads)."""
     if spec.speaker and spec.speaker_vector:
-        raise UnsupportedError("a voice is a speaker's name or a speaker vector, not both", field="voice")
+        raise UnsupportedError("specify a speaker name or a speaker vector, not both", field="voice")
     language = resolve_language(talker, spec.language, spec.speaker)
     if language == AUTO:
         tag: tuple[int, ...] = (languages.nothink, languages.think_bos, languages.think_eos)
@@ -134,40 +133,41 @@ def _header(
 def _plain_streaming(
     talker: TalkerConfig, text: BpeTextConfig, header: tuple[PromptRow, ...], track: TextTrack
 ) -> PromptPlan | NeedsText:
-    """One text token with the codec's BOS; the rest, one a frame, then the end of text."""
+    """The first text token with codec BOS. After the prompt: one token per frame, then end of text."""
     if not track.tokens:
         return NeedsText(1)
     first = PromptRow(text=track.tokens[0], code=talker.ids.bos)
-    return _plan(text, (*header, first), settled=len(header), consumed=1, end_of_text=True)
+    return _official_plan(text, (*header, first), settled=len(header), consumed=1, end_of_text=True)
 
 
 def _plain_whole(
     talker: TalkerConfig, text: BpeTextConfig, header: tuple[PromptRow, ...], track: TextTrack
 ) -> PromptPlan | NeedsText:
-    """All text and its end over codec pads, then the codec's BOS."""
+    """All text and end of text with codec pads, then codec BOS."""
     if not track.ended:
         return NeedsText(WHOLE_TEXT)
     tokens = (*track.tokens, (text.eos_id,))
     body = tuple(PromptRow(text=token, code=talker.ids.pad) for token in tokens)
     start = PromptRow(text=(text.pad_id,), code=talker.ids.bos)
-    return _plan(text, (*header, *body, start), settled=len(header), consumed=len(track.tokens))
+    return _official_plan(text, (*header, *body, start), settled=len(header), consumed=len(track.tokens))
 
 
 def _clone_streaming(
     talker: TalkerConfig, text: BpeTextConfig, header: tuple[PromptRow, ...], spec: PromptSpec, track: TextTrack
 ) -> PromptPlan | NeedsText:
-    """Transcript and text laid over BOS and the reference's frames; what does not fit follows, one token a frame."""
+    """Transcript and text added to codec BOS and the reference frames. The rest follows, one token per frame."""
     length = 1 + spec.reference_frames
-    room = max(0, length - len(spec.reference_text))
-    if len(track.tokens) < room and not track.ended:
-        return NeedsText(room)
-    consumed = min(room, len(track.tokens))
-    over = [*spec.reference_text[:length], *track.tokens[:consumed]]
-    if fits := len(over) < length:  # all text ended before the reference did: its end is in the prompt too
-        over += [(text.eos_id,)]
-        over += [(text.pad_id,)] * (length - len(over))
-    rows = _over_reference(talker, over)
-    return _plan(
+    text_rows = max(0, length - len(spec.reference_text))
+    if len(track.tokens) < text_rows and not track.ended:
+        return NeedsText(text_rows)
+    consumed = min(text_rows, len(track.tokens))
+    tokens = [*spec.reference_text[:length], *track.tokens[:consumed]]
+    fits = len(tokens) < length
+    if fits:  # all text is in the prompt, so the end of text is, too
+        tokens.append((text.eos_id,))
+        tokens += [(text.pad_id,)] * (length - len(tokens))
+    rows = _reference_rows(talker, tokens)
+    return _official_plan(
         text,
         (*header, *rows),
         settled=len(header) + min(len(spec.reference_text), length),
@@ -180,25 +180,25 @@ def _clone_streaming(
 def _clone_whole(
     talker: TalkerConfig, text: BpeTextConfig, header: tuple[PromptRow, ...], spec: PromptSpec, track: TextTrack
 ) -> PromptPlan | NeedsText:
-    """Transcript, text and end over codec pads, then BOS and the reference's frames over text pads."""
+    """Transcript, text and end of text with codec pads, then codec BOS and the reference frames with text pads."""
     if not track.ended:
         return NeedsText(WHOLE_TEXT)
     tokens = (*spec.reference_text, *track.tokens, (text.eos_id,))
     body = tuple(PromptRow(text=token, code=talker.ids.pad) for token in tokens)
-    rows = _over_reference(talker, [(text.pad_id,)] * (1 + spec.reference_frames))
+    rows = _reference_rows(talker, [(text.pad_id,)] * (1 + spec.reference_frames))
     settled = len(header) + len(spec.reference_text)
-    return _plan(text, (*header, *body, *rows), settled=settled, consumed=len(track.tokens))
+    return _official_plan(text, (*header, *body, *rows), settled=settled, consumed=len(track.tokens))
 
 
-def _over_reference(talker: TalkerConfig, over: Iterable[TextToken]) -> tuple[PromptRow, ...]:
-    """Text tokens over the codec's BOS (first) and the reference's frames."""
+def _reference_rows(talker: TalkerConfig, tokens: Iterable[TextToken]) -> tuple[PromptRow, ...]:
+    """Prompt rows with codec BOS (first row) and the reference frames, each with a text token."""
     return tuple(
         PromptRow(text=token, reference_frame=i - 1) if i else PromptRow(text=token, code=talker.ids.bos)
-        for i, token in enumerate(over)
+        for i, token in enumerate(tokens)
     )
 
 
-def _plan(
+def _official_plan(
     text: BpeTextConfig,
     rows: tuple[PromptRow, ...],
     *,
@@ -207,18 +207,26 @@ def _plan(
     feed_before: tuple[TextToken, ...] = (),
     end_of_text: bool = False,
 ) -> PromptPlan:
-    after: tuple[TextToken, ...] = ((text.eos_id,),) if end_of_text else ()
-    return PromptPlan(rows, settled, consumed, feed_before, after, pad=(text.pad_id,))
+    return PromptPlan(
+        rows=rows,
+        settled=settled,
+        consumed=consumed,
+        feed_before=feed_before,
+        feed_after=((text.eos_id,),) if end_of_text else (),
+        pad=(text.pad_id,),
+    )
 
 
-def _aligned(talker: TalkerConfig, text: PhoneTextConfig, spec: PromptSpec, track: TextTrack) -> PromptPlan | NeedsText:
-    """The embedded voice: the speaker, then text ahead of the sound by `audio_delay_frames`. Both layouts are this one.
+def _embedded_plan(
+    talker: TalkerConfig, text: PhoneTextConfig, spec: PromptSpec, track: TextTrack
+) -> PromptPlan | NeedsText:
+    """Embedded voice: the speaker row, then text that is `audio_delay_frames` ahead of the audio.
 
-    Phone 0 ends a track; it fills all tables of the pad.
+    `spec.layout` has no effect. The pad token consists of phone 0, which ends a track.
     """
     if spec.instruct or spec.speaker_vector or spec.reference_text or spec.reference_frames:
         raise UnsupportedError(
-            "the embedded voice has its own speakers alone: instructions and clones need an official model",
+            "the embedded voice only has built-in speakers: instructions and voice cloning need an official model",
             field="voice",
         )
     resolve_language(talker, spec.language, spec.speaker)
@@ -231,7 +239,7 @@ def _aligned(talker: TalkerConfig, text: PhoneTextConfig, spec: PromptSpec, trac
     rows = [PromptRow(code=resolve_speaker(talker, spec.speaker))]
     rows += [PromptRow(text=token, code=talker.ids.pad) for token in ahead[:delay]]
     rows.append(PromptRow(text=ahead[delay], code=talker.ids.bos))
-    return PromptPlan(tuple(rows), settled=1, consumed=consumed, feed_before=(), feed_after=(), pad=pad)
+    return PromptPlan(rows=tuple(rows), settled=1, consumed=consumed, feed_before=(), feed_after=(), pad=pad)
 
 
 def _is_english(talker: TalkerConfig) -> bool:

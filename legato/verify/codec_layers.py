@@ -1,7 +1,7 @@
-"""Every layer of the codec decoder on its own: windows against one call, on what the whole decode feeds that layer.
+"""Each layer of the codec decoder: windows against one call, on the activations of a whole decode.
 
-Owns one layer's input and output at a time, so an official decoder needs little more memory than to decode. A layer's
-state is a tuple of tensors here, whatever its kind. Knows no engine.
+Also the worked example of docs/streaming-convolution.md. Holds the input and output of one layer at a time, so a
+full-size decoder needs little more memory than for decoding. The state of any layer is a tuple of tensors here.
 """
 
 from __future__ import annotations
@@ -26,14 +26,30 @@ from legato.models.layers.conv import (
     HistoryWalk,
     history_shapes,
 )
-from legato.models.layers.rope import inverse_frequencies, rotation
-from legato.verify.compare import Comparison, compare, named, worst
-from legato.verify.lines import CheckLine, Kind, Where
-from legato.verify.partitions import ESSENTIAL, partitions
-from legato.verify.subject import Subject, dtype_name
-from legato.verify.tolerance import SHARE, Tolerance, of_half_precision, of_scale
+from legato.models.layers.rope import inverse_frequencies, rope_tables
+from legato.verify.compare import (
+    INTEGERS,
+    RELATIVE_LIMIT,
+    Comparison,
+    Tolerance,
+    compare,
+    named,
+    of_half_precision,
+    of_scale,
+    worst,
+)
+from legato.verify.results import CheckLine, ExecutionInfo, Kind
+from legato.verify.target import ESSENTIAL, Target, dtype_name, partitions
 
 GROUP = "codec layers"
+CONVOLUTION_GROUP = "worked convolution example"
+EXAMPLE_LENGTH = 12
+EXAMPLE_KERNEL = (1, 2, 3)
+EXAMPLE_WINDOWS = {
+    "windows of 3, 4, 5": (3, 4, 5),
+    "windows of 1": (1,) * EXAMPLE_LENGTH,
+    "one window": (EXAMPLE_LENGTH,),
+}
 CONTROL_WINDOW = 3
 CONTROL_FRAMES = 9
 AXES = ("row", "position", "channel")
@@ -42,7 +58,7 @@ LayerState = tuple[Tensor, ...]
 
 @dataclass(frozen=True, slots=True)
 class CodecLayer:
-    """One layer: its name in the checkpoint and its module. Positions are axis 1 of its input and of its output."""
+    """A layer and its name in the checkpoint. Axis 1 of its input and output is time. `theta`: RoPE base."""
 
     name: str
     module: nn.Module
@@ -50,11 +66,11 @@ class CodecLayer:
 
     @property
     def stateful(self) -> bool:
-        """True if its output depends on earlier windows."""
+        """True if the output depends on earlier windows."""
         return isinstance(self.module, FrameTransformerLayer) or bool(history_shapes(self.module))
 
     def fresh(self, like: Tensor) -> LayerState:
-        """Its state before the first window of `like`'s rows."""
+        """The initial state, one row for each row of `like`."""
         rows = like.shape[0]
         if isinstance(self.module, FrameTransformerLayer):
             past = like.new_zeros(rows, *self.module.self_attn.history_shape)
@@ -62,7 +78,7 @@ class CodecLayer:
         return tuple(like.new_zeros(rows, *shape) for shape in history_shapes(self.module))
 
     def step(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        """One window."""
+        """Compute one window: output and next state."""
         module = self.module
         if isinstance(module, FrameTransformerLayer):
             return self._attend(module, x, state)
@@ -79,14 +95,14 @@ class CodecLayer:
         keys, values, positions = state
         count, attention = x.shape[1], module.self_attn
         absolute = positions[:, None] + torch.arange(count, device=x.device)
-        by = rotation(absolute, inverse_frequencies(attention.head_dim, self.theta, x.device), x.dtype)
+        by = rope_tables(absolute, inverse_frequencies(attention.head_dim, self.theta, x.device), x.dtype)
         mask = window_mask(positions, count, attention.window)
         y, after = module.forward(x, KeyValues(keys, values), by, mask, None)
         return y, (after.keys, after.values, positions + count)
 
 
 def codec_layers(decoder: CodecDecoder) -> list[CodecLayer]:
-    """The layers in the order in which the decoder runs them, under their names in the checkpoint."""
+    """All layers in execution order, named as in the checkpoint."""
     transformer = decoder.pre_transformer
     layers = [
         CodecLayer("quantizer", decoder.quantizer),
@@ -108,92 +124,191 @@ def codec_layers(decoder: CodecDecoder) -> list[CodecLayer]:
     return layers
 
 
-def check_codec_layers(subject: Subject) -> Iterator[CheckLine]:
-    """Each layer on the activations of the whole decode; then each that has a history with that history dropped."""
-    frames = subject.depth.layer_frames
-    cuts = partitions(frames, subject.seed)
-    cut = {name: cuts[name] for name in ESSENTIAL}
-    x = subject.codes(frames, salt=1)
-    for layer in codec_layers(subject.model.decoder):
-        whole, _ = layer.step(x, fresh_of(layer, x, subject.codec_dtype))
-        tolerance = layer_tolerance(layer, x, whole)
-        setting = f"{layer.name}, {frames} frames"
-        where = subject.at_codec(kind_of(layer.module))
+def check_codec_layers(target: Target) -> Iterator[CheckLine]:
+    """Each layer in windows; for each layer with a history, a control that drops it."""
+    frames = target.depth.layer_frames
+    windows = {name: sizes for name, sizes in partitions(frames, target.seed).items() if name in ESSENTIAL}
+    x = target.random_codes(frames, salt=1)
+    reference_layers = codec_layers(target.model.decoder)
+    for layer, reference in zip(codec_layers(target.backend.decoder), reference_layers, strict=True):
+        whole, _ = layer.step(x, fresh_of(layer, x, target.codec_dtype))
+        tolerance = layer_tolerance(reference, x, whole)
         yield CheckLine(
-            GROUP, "layer in windows = in one call", setting, where, in_all(layer, x, whole, cut, tolerance), tolerance
+            group=GROUP,
+            claim="layer in windows = in one call",
+            setting=f"{layer.name}, {frames} frames",
+            execution=target.codec_execution(kind_of(layer.module)),
+            comparison=compare_partitions(layer, x, whole, windows, tolerance),
+            tolerance=tolerance,
         )
         if layer.stateful:
-            yield dropped_history(layer, x, frames, str(subject.device))
+            yield dropped_history(reference, x, frames, str(target.device))
         x = whole
 
 
 def fresh_of(layer: CodecLayer, x: Tensor, dtype: torch.dtype) -> LayerState:
-    """The layer's fresh state in the codec's dtype (codes, the quantizer's input, are integers)."""
+    """The initial state. The quantizer's input is integer codes, so its state takes the codec's `dtype`."""
     return layer.fresh(x if x.is_floating_point() else x.to(dtype))
 
 
-def in_all(layer: CodecLayer, x: Tensor, whole: Tensor, cut: dict[str, list[int]], tolerance: Tolerance) -> Comparison:
-    """The worst of all partitions."""
-    found = []
-    for name, sizes in cut.items():
+def compare_partitions(
+    layer: CodecLayer, x: Tensor, whole: Tensor, windows: dict[str, list[int]], tolerance: Tolerance
+) -> Comparison:
+    """The worst comparison over all partitions."""
+    parts = []
+    for name, sizes in windows.items():
         got = in_windows(layer, x, sizes)
-        found.append(named(compare(got, whole, AXES, stage=layer.name, limit=tolerance.limit), name))
-    return worst(found)
+        parts.append(named(compare(got, whole, AXES, stage=layer.name, limit=tolerance.limit), name))
+    return worst(parts)
 
 
-def in_windows(layer: CodecLayer, x: Tensor, sizes: Sequence[int], *, keep: bool = True) -> Tensor:
-    """The layer's outputs for windows of `sizes` frames, joined; every window starts afresh without `keep`."""
+def in_windows(layer: CodecLayer, x: Tensor, sizes: Sequence[int], *, keep_history: bool = True) -> Tensor:
+    """Concatenated outputs of windows of `sizes` frames; without `keep_history` every window starts afresh."""
     per_frame = x.shape[1] // sum(sizes)
     state = fresh_of(layer, x, torch.float32 if not x.is_floating_point() else x.dtype)
     parts: list[Tensor] = []
     for window in torch.split(x, [size * per_frame for size in sizes], dim=1):
         y, after = layer.step(window, state)
-        state = after if keep else state
+        state = after if keep_history else state
         parts.append(y)
     return torch.cat(parts, dim=1)
 
 
 def layer_tolerance(layer: CodecLayer, x: Tensor, whole: Tensor) -> Tolerance:
-    """By dtype and the size of the layer's output; half precision is judged by what it costs this layer."""
-    if whole.dtype in SHARE:
+    """A fraction of the layer's largest output. In half precision: relative to the layer's error against float32."""
+    if whole.dtype in RELATIVE_LIMIT:
         return of_scale(whole.dtype, float(whole.abs().max()))
-    exact = wide_copy(layer, torch.float32)
+    reference = wide_copy(layer, torch.float32)
     wide = x.float() if x.is_floating_point() else x
-    oracle, _ = exact.step(wide, fresh_of(exact, wide, torch.float32))
+    oracle, _ = reference.step(wide, fresh_of(reference, wide, torch.float32))
     return of_half_precision(float((whole.float() - oracle).abs().max()), whole.dtype)
 
 
 def dropped_history(layer: CodecLayer, x: Tensor, frames: int, device: str) -> CheckLine:
-    """The same check on a few frames, every window started afresh: in float64, where the smallest difference shows."""
-    exact = wide_copy(layer, torch.float64)
+    """Control: every window starts afresh. A few frames in float64, in which the smallest difference is visible."""
+    wide = wide_copy(layer, torch.float64)
     few = x.narrow(1, 0, x.shape[1] // frames * CONTROL_FRAMES).double()
-    whole, _ = exact.step(few, exact.fresh(few))
+    whole, _ = wide.step(few, wide.fresh(few))
     sizes = [CONTROL_WINDOW] * (CONTROL_FRAMES // CONTROL_WINDOW)
     tolerance = of_scale(torch.float64, float(whole.abs().max()))
-    got = in_windows(exact, few, sizes, keep=False)
-    comparison = compare(got, whole, AXES, stage=layer.name, limit=tolerance.limit)
-    where = Where(device, dtype_name(torch.float64), 1, kind_of(layer.module))
-    setting = f"{layer.name}, windows of {CONTROL_WINDOW}"
-    return CheckLine(GROUP, "layer's history dropped", setting, where, comparison, tolerance, Kind.CONTROL)
+    got = in_windows(wide, few, sizes, keep_history=False)
+    return CheckLine(
+        group=GROUP,
+        claim="layer history dropped",
+        setting=f"{layer.name}, windows of {CONTROL_WINDOW}",
+        execution=ExecutionInfo(device, dtype_name(torch.float64), 1, kind_of(layer.module)),
+        comparison=compare(got, whole, AXES, stage=layer.name, limit=tolerance.limit),
+        tolerance=tolerance,
+        kind=Kind.CONTROL,
+    )
 
 
 def wide_copy(layer: CodecLayer, dtype: torch.dtype) -> CodecLayer:
-    """The layer with a copy of its weights in `dtype`."""
+    """A copy of the layer in `dtype`."""
     module = copy.deepcopy(layer.module).to(dtype=dtype)
     return CodecLayer(layer.name, module, layer.theta)
 
 
 def kind_of(module: nn.Module) -> str:
-    """What sort of layer it is, for the report."""
+    """The kind of layer, for the report."""
     if isinstance(module, FrameTransformerLayer):
         return f"sliding window of {module.self_attn.window}"
     kinds = {
-        SplitQuantizer: "table look-up",
+        SplitQuantizer: "codebook lookup",
         CausalConv1d: "convolution",
         CausalConvTranspose1d: "transposed convolution",
         CausalDepthwiseConv1d: "depthwise convolution",
         ConvNeXtBlock: "convolution block",
         ResidualUnit: "dilated convolution block",
-        nn.Identity: "a residual unit that adds nothing",
+        nn.Identity: "residual unit with zero weights, skipped",
     }
-    return next((name for kind, name in kinds.items() if isinstance(module, kind)), "each position by itself")
+    return next((name for kind, name in kinds.items() if isinstance(module, kind)), "pointwise")
+
+
+# --- worked convolution example --------------------------------------------------------------------------------------
+
+
+def check_convolution(device: torch.device) -> Iterator[CheckLine]:
+    """The example of docs/streaming-convolution.md and its variants; the controls drop the history between windows.
+
+    All values are whole numbers, so results must be bit-identical. The oracle of the example is plain Python.
+    """
+    example = integer_layer(CausalConv1d(1, 1, len(EXAMPLE_KERNEL), bias=False), device)
+    by_hand = torch.tensor(example_by_hand(), device=device)
+    for name, sizes in EXAMPLE_WINDOWS.items():
+        found = _compare_outputs(convolve_in_windows(example, sizes), by_hand)
+        yield _convolution_line("kernel 1, 2, 3 over 0 to 11", name, device, found)
+    variants = convolution_variants(device)
+    for name, layer, sizes in variants:
+        whole, _ = layer.forward(example_input(device), zero_history(layer, device))
+        found = _compare_outputs(convolve_in_windows(layer, sizes), whole.flatten())
+        yield _convolution_line(name, f"windows of {', '.join(map(str, sizes))}", device, found)
+    for name, layer in [("kernel 1, 2, 3", example), *((name, layer) for name, layer, _ in variants)]:
+        whole, _ = layer.forward(example_input(device), zero_history(layer, device))
+        found = _compare_outputs(convolve_in_windows(layer, (4, 4, 4), keep_history=False), whole.flatten())
+        yield _convolution_line(f"history dropped: {name}", "windows of 4", device, found, Kind.CONTROL)
+
+
+def example_by_hand() -> list[float]:
+    """Output t is 1 x[t-2] + 2 x[t-1] + 3 x[t], with zeros before the first input."""
+    x = [0, 0, *range(EXAMPLE_LENGTH)]
+    return [float(sum(weight * x[t + k] for k, weight in enumerate(EXAMPLE_KERNEL))) for t in range(EXAMPLE_LENGTH)]
+
+
+def convolution_variants(device: torch.device) -> list[tuple[str, CausalLayer, tuple[int, ...]]]:
+    """Name, layer and window sizes of the other kinds of convolution; windows are multiples of the stride."""
+    return [
+        ("dilation 2", integer_layer(CausalConv1d(1, 1, 3, dilation=2), device), (3, 4, 5)),
+        ("stride 2", integer_layer(CausalConv1d(1, 1, 4, stride=2), device), (2, 4, 6)),
+        ("depthwise", integer_layer(CausalDepthwiseConv1d(1, 3), device), (3, 4, 5)),
+        ("transposed, stride 2", integer_layer(CausalConvTranspose1d(1, 1, 4, stride=2), device), (3, 4, 5)),
+    ]
+
+
+def integer_layer(layer: CausalLayer, device: torch.device) -> CausalLayer:
+    """Set the weights to 1, 2, 3, ... and the bias, if there is one, to 7."""
+    with torch.no_grad():
+        weight = layer.conv.weight
+        weight.copy_(torch.arange(1.0, 1.0 + weight.numel()).view(weight.shape))
+        if layer.conv.bias is not None:
+            layer.conv.bias.fill_(7.0)
+    return layer.requires_grad_(False).to(device=device, dtype=torch.float32)
+
+
+def example_input(device: torch.device) -> Tensor:
+    """0, 1, ..., 11 as [1, 12, 1]."""
+    return torch.arange(float(EXAMPLE_LENGTH), device=device).view(1, EXAMPLE_LENGTH, 1)
+
+
+def zero_history(layer: CausalLayer, device: torch.device) -> Tensor:
+    """The history at the start of a signal."""
+    return torch.zeros(1, *layer.history_shape, device=device)
+
+
+def convolve_in_windows(layer: CausalLayer, sizes: Sequence[int], *, keep_history: bool = True) -> Tensor:
+    """Concatenated outputs of windows of `sizes`; without `keep_history` every window starts from zeros."""
+    x = example_input(layer.conv.weight.device)
+    history, parts = zero_history(layer, x.device), []
+    for window in torch.split(x, list(sizes), dim=1):
+        y, after = layer.forward(window, history)
+        history = after if keep_history else history
+        parts.append(y)
+    return torch.cat(parts, dim=1).flatten()
+
+
+def _compare_outputs(got: Tensor, oracle: Tensor) -> Comparison:
+    return compare(got, oracle, ("position",), stage="output", limit=INTEGERS.limit)
+
+
+def _convolution_line(
+    claim: str, setting: str, device: torch.device, comparison: Comparison, kind: Kind = Kind.CLAIM
+) -> CheckLine:
+    return CheckLine(
+        group=CONVOLUTION_GROUP,
+        claim=claim,
+        setting=setting,
+        execution=ExecutionInfo(str(device), "float32", 1, "one layer"),
+        comparison=comparison,
+        tolerance=INTEGERS,
+        kind=kind,
+    )

@@ -1,6 +1,8 @@
-"""Two results of one computation, compared: how far apart they are, and where they first part. Pure functions.
+"""Comparison of two results of one computation, and the tolerances that they are held to. Pure functions.
 
-Owns nothing and knows no model: tensors in, a value out. Differences are taken in float32 at least.
+Differences are computed in float32 or wider. A tolerance is 0 (the same arithmetic must give the same bits), a fraction
+of a scale (the order of summation may differ), or a multiple of the error that a low-precision format itself causes in
+the same computation.
 """
 
 from __future__ import annotations
@@ -12,16 +14,61 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from legato.flow import Frame
+from legato.types import Frame
 
-INFINITE = float("inf")
+RELATIVE_LIMIT = {torch.float64: 1e-11, torch.float32: 2e-5}
+"""Largest error per dtype, as a fraction of the scale: full scale for samples, else the oracle's largest magnitude."""
+
+LOW_PRECISION_FACTOR = 3.0
+"""In half precision an early rounding error grows through the network, so no fixed fraction would fit every model."""
 
 
 @dataclass(frozen=True, slots=True)
-class FirstDifference:
-    """The first place where two results differ: what was computed there, its coordinates, and both values.
+class Tolerance:
+    """The largest difference that passes, and the reason for this value."""
 
-    `beyond`: the difference exceeds the limit. Where none does, the first unequal pair is given, which rounding made.
+    limit: float
+    reason: str
+
+
+SAME_BITS = Tolerance(0.0, "same arithmetic on the same shapes: bit-identical")
+INTEGERS = Tolerance(0.0, "whole numbers in float32: no rounding")
+NO_FAILURE = Tolerance(0.0, "an exception in a check is a failure")
+COUNTS = Tolerance(0.0, "counts are equal or not")
+TOKENS = Tolerance(0.0, "text tokens are equal or not")
+CODES = Tolerance(0.0, "codes are equal or not; seed and noise are fixed")
+
+
+def of_full_scale(dtype: torch.dtype) -> Tolerance:
+    """For samples of a decoder that computes in float32 or float64."""
+    limit = RELATIVE_LIMIT[dtype]
+    return Tolerance(limit, f"{limit:g} of full scale: the order of summation differs")
+
+
+def of_scale(dtype: torch.dtype, scale: float) -> Tolerance:
+    """For values of any size; `scale` is the oracle's largest magnitude."""
+    limit = RELATIVE_LIMIT[dtype]
+    return Tolerance(limit * scale, f"{limit:g} of the oracle's largest value: the order of summation differs")
+
+
+def of_half_precision(cost: float, dtype: torch.dtype) -> Tolerance:
+    """`cost`: the largest error of the whole computation in `dtype` against the same weights in float32."""
+    return of_low_precision(cost, str(dtype).removeprefix("torch."))
+
+
+def of_low_precision(cost: float, name: str) -> Tolerance:
+    """`cost`: the largest error of the whole computation in the format `name` against float32."""
+    return Tolerance(
+        LOW_PRECISION_FACTOR * cost,
+        f"{LOW_PRECISION_FACTOR:g} times the error of {name} in the whole computation, against float32",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstDifference:
+    """The first place where two results differ: the computed quantity, its coordinates, and both values.
+
+    `beyond`: the difference exceeds the limit. If none does, this is the first unequal pair.
     """
 
     stage: str
@@ -39,44 +86,54 @@ class FirstDifference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`max_abs` is the largest difference (infinite: another length, a value that is not finite, or a failure).
+    """`max_abs` is the largest difference (infinite: different lengths, a non-finite value, or a failure).
 
-    `max_rel` is `max_abs` over the largest magnitude of the oracle. `first` holds the first difference, or nothing
-    where all `values` pairs are equal to the bit.
+    `max_rel` is `max_abs` over the oracle's largest magnitude. `values` is the number of compared pairs. `first` is the
+    first difference, None if all pairs are bit-identical.
     """
 
     max_abs: float
     max_rel: float
     values: int
-    first: tuple[FirstDifference, ...] = ()
+    first: FirstDifference | None = None
+
+
+NOTHING_COMPARED = Comparison(0.0, 0.0, 0)
 
 
 def compare(
     got: Tensor, oracle: Tensor, axes: Sequence[str], *, stage: str, limit: float, frame_samples: int = 0
 ) -> Comparison:
-    """Compare tensors whose axes are called `axes`, in the order in which "first" is meant (row, then time, ...).
+    """Compare two tensors. `axes` names their axes, outermost first; "first" is in row-major order.
 
-    With `frame_samples` the last axis counts samples, and the frame of the first difference is given, too.
+    With `frame_samples` the last axis counts samples, and the first difference also reports its frame.
     """
     if got.shape == oracle.shape:
         return _compare_equal_shapes(got, oracle, axes, stage, limit, frame_samples)
-    common = [slice(min(mine, its)) for mine, its in zip(got.shape, oracle.shape, strict=True)]
-    inside = _compare_equal_shapes(got[tuple(common)], oracle[tuple(common)], axes, stage, limit, frame_samples)
-    axis = next(at for at in range(got.dim()) if got.shape[at] != oracle.shape[at])
-    lengths = FirstDifference(f"{stage}: number of {axes[axis]}s", (), got.shape[axis], oracle.shape[axis], beyond=True)
-    early = tuple(each for each in inside.first if each.beyond)
-    return Comparison(INFINITE, INFINITE, inside.values, early or (lengths,))
+    common = tuple(slice(min(sizes)) for sizes in zip(got.shape, oracle.shape, strict=True))
+    overlap = _compare_equal_shapes(got[common], oracle[common], axes, stage, limit, frame_samples)
+    first = overlap.first
+    if first is None or not first.beyond:
+        axis = next(at for at in range(got.dim()) if got.shape[at] != oracle.shape[at])
+        first = FirstDifference(
+            stage=f"{stage}: number of {axes[axis]}s",
+            place=(),
+            got=got.shape[axis],
+            expected=oracle.shape[axis],
+            beyond=True,
+        )
+    return Comparison(math.inf, math.inf, overlap.values, first)
 
 
 def compare_codes(got: Sequence[Frame], oracle: Sequence[Frame], *, stage: str = "codes") -> Comparison:
-    """Frames of codes, which are equal (error 0) or not (error 1): how far apart two codes are means nothing."""
+    """Compare frames of codes: error 0 if all are equal, else 1. The distance between two codes has no meaning."""
     width = max((len(frame) for frame in (*got, *oracle)), default=0)
-    mine, its = (torch.tensor(list(frames), dtype=torch.int64).reshape(len(frames), width) for frames in (got, oracle))
-    return equal_or_not(compare(mine, its, ("frame", "codebook"), stage=stage, limit=0.0))
+    a, b = (torch.tensor(list(frames), dtype=torch.int64).reshape(len(frames), width) for frames in (got, oracle))
+    return equal_or_not(compare(a, b, ("frame", "codebook"), stage=stage, limit=0.0))
 
 
 def equal_or_not(comparison: Comparison) -> Comparison:
-    """For names in the form of numbers: any finite error is 1."""
+    """For ids: any finite error becomes 1."""
     if math.isinf(comparison.max_abs):
         return comparison
     error = float(comparison.max_abs > 0.0)
@@ -84,71 +141,78 @@ def equal_or_not(comparison: Comparison) -> Comparison:
 
 
 def compare_counts(got: int, expected: int, *, stage: str) -> Comparison:
-    """Two counts, which are equal or not."""
+    """Compare two counts; the error is their difference."""
     return compare(torch.tensor([got]), torch.tensor([expected]), ("count",), stage=stage, limit=0.0)
 
 
-def failure(what: str) -> Comparison:
-    """A result that does not exist, because its computation failed."""
-    nan = float("nan")
-    return Comparison(INFINITE, INFINITE, 0, (FirstDifference(what, (), nan, nan, beyond=True),))
+def failure(message: str) -> Comparison:
+    """The result of a computation that failed: an infinite error with this message."""
+    difference = FirstDifference(stage=message, place=(), got=math.nan, expected=math.nan, beyond=True)
+    return Comparison(math.inf, math.inf, 0, difference)
 
 
 def agreement(got: Sequence[Frame], oracle: Sequence[Frame]) -> str:
-    """In how many frames two runs have the same codes, in words."""
-    same = sum(mine == its for mine, its in zip(got, oracle, strict=False))
+    """The number of frames with equal codes, as text."""
+    same = sum(a == b for a, b in zip(got, oracle, strict=False))
     return f"codes agree in {same} of {max(len(got), len(oracle))} frames"
 
 
 def worst(parts: Sequence[Comparison]) -> Comparison:
-    """Many comparisons as one: the largest errors, and the first difference of the first part that has one.
+    """Combine comparisons, in order of time: the largest errors, and the first difference.
 
-    Parts come in the order of time; a difference beyond its limit goes before any that rounding made.
+    A difference beyond its limit takes precedence over one within it.
     """
-    found = [each for part in parts for each in part.first]
-    first = next((each for each in found if each.beyond), found[0] if found else None)
+    differences = [part.first for part in parts if part.first is not None]
+    beyond = [each for each in differences if each.beyond]
     return Comparison(
         max((part.max_abs for part in parts), default=0.0),
         max((part.max_rel for part in parts), default=0.0),
         sum(part.values for part in parts),
-        (first,) if first else (),
+        next(iter(beyond or differences), None),
     )
 
 
 def named(comparison: Comparison, setting: str) -> Comparison:
-    """The same, with the first difference's stage told apart by `setting`."""
-    return replace(
-        comparison, first=tuple(replace(each, stage=f"{each.stage} ({setting})") for each in comparison.first)
-    )
+    """Add `setting` to the stage of the first difference."""
+    if comparison.first is None:
+        return comparison
+    first = replace(comparison.first, stage=f"{comparison.first.stage} ({setting})")
+    return replace(comparison, first=first)
 
 
 def _compare_equal_shapes(
     got: Tensor, oracle: Tensor, axes: Sequence[str], stage: str, limit: float, frame_samples: int
 ) -> Comparison:
     if got.numel() == 0:
-        return Comparison(0.0, 0.0, 0)
+        return NOTHING_COMPARED
     wide = torch.float64 if torch.float64 in (got.dtype, oracle.dtype) or not got.is_floating_point() else torch.float32
-    mine, its = got.to(wide), oracle.to(wide)
-    # Not `abs() <= limit` the other way round: a NaN is beyond every limit.
-    apart = (mine - its).abs()
-    largest = float(apart.max())
-    if not (bool(mine.isfinite().all()) and bool(its.isfinite().all())):
-        largest = INFINITE
-    scale = float(its.abs().max())
-    relative = 0.0 if largest == 0.0 else largest / scale if scale > 0.0 else INFINITE
-    first = _first(mine, its, ~(apart <= limit), axes, stage, frame_samples, beyond=True)
-    if not first and largest > 0.0:
-        first = _first(mine, its, ~(apart == 0.0), axes, stage, frame_samples, beyond=False)
-    return Comparison(largest, INFINITE if math.isnan(relative) else relative, got.numel(), first)
+    a, b = got.to(wide), oracle.to(wide)
+    distance = (a - b).abs()
+    max_abs = float(distance.max())
+    if not (bool(a.isfinite().all()) and bool(b.isfinite().all())):
+        max_abs = math.inf
+    scale = float(b.abs().max())
+    if max_abs == 0.0:
+        max_rel = 0.0
+    elif scale > 0.0:
+        max_rel = max_abs / scale
+    else:
+        max_rel = math.inf
+    # `~(distance <= limit)` and not `distance > limit`: a NaN must count as beyond every limit.
+    first = _first(a, b, ~(distance <= limit), axes, stage, frame_samples, beyond=True)
+    if first is None and max_abs > 0.0:
+        first = _first(a, b, ~(distance == 0.0), axes, stage, frame_samples, beyond=False)
+    return Comparison(max_abs, math.inf if math.isnan(max_rel) else max_rel, got.numel(), first)
 
 
 def _first(
     got: Tensor, oracle: Tensor, differs: Tensor, axes: Sequence[str], stage: str, frame_samples: int, *, beyond: bool
-) -> tuple[FirstDifference, ...]:
+) -> FirstDifference | None:
+    """The first pair at which `differs` is true."""
     flat = differs.flatten().to(torch.uint8)
     at = int(flat.argmax())
     if not int(flat[at]):
-        return ()
+        return None
     place: list[tuple[str, int]] = []
     rest = at
     for axis, size in zip(reversed(axes), reversed(got.shape), strict=True):
@@ -156,5 +220,10 @@ def _first(
         place.insert(0, (axis, index))
     if frame_samples:
         place.insert(-1, ("frame", place[-1][1] // frame_samples))
-    pair = float(got.flatten()[at]), float(oracle.flatten()[at])
-    return (FirstDifference(stage, tuple(place), *pair, beyond=beyond),)
+    return FirstDifference(
+        stage=stage,
+        place=tuple(place),
+        got=float(got.flatten()[at]),
+        expected=float(oracle.flatten()[at]),
+        beyond=beyond,
+    )

@@ -1,7 +1,7 @@
-"""The code predictor step by step, as frames are drawn, against all codebooks of a frame in one call.
+"""The code predictor step by step against all codebooks of a frame in one call.
 
-Hidden states, first codes and noise are fixed. Logits of the steps are read by hooks on the heads for the time of one
-call. Owns nothing beyond a call; knows no engine.
+Hidden states, first codes and noise are fixed. Forward hooks on the heads read the logits of the steps. Also measures
+the error of quantized weights, for `legato quantize`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from legato.engine.resolve import default_sampling
-from legato.flow import Frame, Sampling
-from legato.models.code_predictor.predict import predict_frame, predict_frame_whole_logits
-from legato.models.layers.decoder_layer import OwnKeyValues, wide_dtype
-from legato.models.layers.rope import inverse_frequencies, rotation
+from legato.backends.base import FrameInputs
+from legato.engine.request import default_sampling
+from legato.models.code_predictor.predict import predict_frame_whole_logits
+from legato.models.layers.attention import wide_dtype
+from legato.models.layers.decoder_layer import UncachedKV
+from legato.models.layers.rope import inverse_frequencies, rope_tables
 from legato.models.noise import uniforms
-from legato.models.quantize import exact_copy
-from legato.models.sampling import DrawSettings, SamplingRows, draw
-from legato.verify.compare import agreement, compare, compare_codes, worst
-from legato.verify.lines import CheckLine, Kind
-from legato.verify.subject import Subject
+from legato.models.sampling import SamplerSettings, SamplingRows, sample
+from legato.types import Frame, SamplingParams
+from legato.verify.compare import CODES, Tolerance, agreement, compare, compare_codes, of_low_precision, of_scale
+from legato.verify.results import CheckLine, Kind
 from legato.verify.talker import talker_inputs
-from legato.verify.tolerance import CODES, Tolerance, of_rounding, of_scale
+from legato.verify.target import Target
+from legato.weights.quantization import dequantized_copy
 
 GROUP = "code predictor"
 PATH = "scratch of one frame"
@@ -33,145 +34,153 @@ AXES = ("row", "codebook", "code")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """What frames are predicted from: the talker's hidden states [B, D], first codes [B], noise [B, Q]."""
+class PredictorInputs:
+    """Inputs of the code predictor: hidden states of the talker [B, D], first codes [B], noise [B, Q]."""
 
     hidden: Tensor
-    first: Tensor
+    first_codes: Tensor
     noise: Tensor
-    sampling: Sampling
+    sampling: SamplingParams
 
-    def row(self, at: int) -> Given:
-        """One row alone."""
-        return Given(self.hidden[at : at + 1], self.first[at : at + 1], self.noise[at : at + 1], self.sampling)
+    def row(self, at: int) -> PredictorInputs:
+        """One row."""
+        one = slice(at, at + 1)
+        return PredictorInputs(self.hidden[one], self.first_codes[one], self.noise[one], self.sampling)
 
     @property
-    def settings(self) -> DrawSettings:
-        """How residual codes are drawn, for each row."""
-        return SamplingRows.of([self.sampling] * len(self.first), self.first.device).residual
+    def settings(self) -> SamplerSettings:
+        """Sampler settings of the residual codebooks, per row."""
+        return SamplingRows.of([self.sampling] * len(self.first_codes), self.first_codes.device).residual
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """Codes [B, Q] and the logits [B, Q - 1, V] that the residual ones were drawn from."""
+    """Codes [B, Q] and the logits [B, Q - 1, V] of the residual codebooks."""
 
     codes: Tensor
     logits: Tensor
 
     @property
     def frames(self) -> list[Frame]:
-        """The codes as the engine hands them on."""
+        """The codes as frames."""
         return [tuple(row) for row in self.codes.tolist()]
 
 
-def check_predictor(subject: Subject) -> Iterator[CheckLine]:
-    """Steps against the whole, rows against each alone, one frame after another, and what must be noticed."""
-    given = given_rows(subject)
-    stepped = step_by_step(subject, given)
-    whole = whole_logits(subject, given.hidden, stepped.codes)
-    tolerance = predictor_tolerance(subject, given, stepped, whole)
-    B = subject.depth.predictor_rows
-    rows = f"{B} frames, noise fixed"
-    yield _logits_line(subject, "logits step by step = in one call", rows, (stepped.logits, whole), tolerance)
-    warm, cold = given, replace(given, sampling=greedy_of(given.sampling))
-    for name, each in (("drawn with the checkpoint's settings", warm), ("greedy", cold)):
-        drawn = step_by_step(subject, each)
-        again = draw_from(whole_logits(subject, each.hidden, drawn.codes), each)
-        yield _codes_line(subject, "codes = those drawn from one call's logits", f"{B} frames, {name}", drawn, again)
-    alone = [step_by_step(subject, given.row(at)) for at in range(B)]
-    logits = torch.cat([each.logits for each in alone])
-    lonely = [frame for each in alone for frame in each.frames]
-    # Where a row's codes part, its later logits answer another question: only rows with equal codes are compared.
-    same = [at for at in range(B) if stepped.frames[at] == lonely[at]]
+def check_predictor(target: Target) -> Iterator[CheckLine]:
+    """Steps against one call, batched rows against single rows, then the controls."""
+    given = predictor_inputs(target)
+    stepped = predict_stepwise(target, given)
+    whole = whole_logits(target, given.hidden, stepped.codes)
+    tolerance = predictor_tolerance(target, given, stepped, whole)
+    B = target.depth.predictor_rows
     yield _logits_line(
-        subject, "rows of a batch = each alone", f"{len(same)} rows", (stepped.logits[same], logits[same]), tolerance
+        target, "logits step by step = in one call", f"{B} frames, noise fixed", (stepped.logits, whole), tolerance
     )
-    yield _codes_line(subject, "codes of a batch = each alone", f"{B} rows", stepped, lonely)
-    yield from _controls(subject, given, stepped, whole, tolerance)
+    greedy = replace(given, sampling=greedy_of(given.sampling))
+    for name, inputs in (("sampled with the checkpoint's settings", given), ("greedy", greedy)):
+        predicted = predict_stepwise(target, inputs)
+        from_whole = sample_from(whole_logits(target, inputs.hidden, predicted.codes), inputs)
+        claim = "codes = codes sampled from one call's logits"
+        yield _codes_line(target, claim, f"{B} frames, {name}", predicted, from_whole)
+    solo = [predict_stepwise(target, given.row(at)) for at in range(B)]
+    solo_logits = torch.cat([each.logits for each in solo])
+    solo_frames = [frame for each in solo for frame in each.frames]
+    # Once two rows differ in a code, their later logits have different inputs: compare rows with equal codes only.
+    same = [at for at in range(B) if stepped.frames[at] == solo_frames[at]]
+    yield _logits_line(
+        target,
+        "rows of a batch = single rows",
+        f"{len(same)} rows",
+        (stepped.logits[same], solo_logits[same]),
+        tolerance,
+    )
+    yield _codes_line(target, "codes of a batch = codes of single rows", f"{B} rows", stepped, solo_frames)
+    yield from _controls(target, given, stepped, whole, tolerance)
 
 
-def given_rows(subject: Subject) -> Given:
-    """Hidden states of the talker over fixed inputs, first codes and noise from the seed."""
-    B, Q = subject.depth.predictor_rows, subject.model.config.talker.num_codebooks
-    hidden = subject.model.talker.forward_whole(talker_inputs(subject, B, 1))[0]
-    noise = [uniforms(subject.seed, 0, frame, Q) for frame in range(B)]
-    return Given(
+def predictor_inputs(target: Target) -> PredictorInputs:
+    """Hidden states of the talker for fixed inputs; first codes and noise from the seed."""
+    B, Q = target.depth.predictor_rows, target.model.config.talker.num_codebooks
+    hidden = target.backend.talker.forward_whole(talker_inputs(target, B, 1))[0]
+    noise = [uniforms(target.seed, 0, frame, Q) for frame in range(B)]
+    return PredictorInputs(
         hidden,
-        subject.codes(B, salt=6)[0, :, 0],
-        torch.tensor(noise, dtype=torch.float64, device=subject.device),
-        default_sampling(subject.model.config),
+        target.random_codes(B, salt=6)[0, :, 0],
+        torch.tensor(noise, dtype=torch.float64, device=target.device),
+        default_sampling(target.model.config),
     )
 
 
-def greedy_of(sampling: Sampling) -> Sampling:
-    """The same with the residual codes drawn greedily."""
+def greedy_of(sampling: SamplingParams) -> SamplingParams:
+    """The same parameters with greedy residual codes."""
     return replace(sampling, predictor_temperature=0.0)
 
 
-def step_by_step(subject: Subject, given: Given) -> Predicted:
-    """The codes of `predict_frame` as the engine calls it, and the logits that its heads give when listened to.
+def predict_stepwise(target: Target, given: PredictorInputs) -> Predicted:
+    """Codes of `predict_frame` as the engine calls it, and the logits of its heads.
 
-    A compiled frame is one call in which no head can be heard: the second time it goes step by step.
+    The compiled frame is a single call that runs no hooks, so a second call with hooks, which runs step by step, gives
+    the logits.
     """
-    predictor, heard = subject.model.code_predictor, list[Tensor]()
+    predictor, logits = target.backend.code_predictor, list[Tensor]()
 
-    def frame() -> Tensor:
-        drawn = predict_frame(
-            predictor,
-            subject.model.talker.model.codec_embedding,
-            given.hidden,
-            given.first,
-            settings=given.settings,
+    def predict_codes() -> Tensor:
+        inputs = FrameInputs(
+            hidden=given.hidden,
+            first_code=given.first_codes,
+            temperature=given.settings.temperature,
+            top_k=given.settings.top_k,
+            top_p=given.settings.top_p,
             noise=given.noise,
         )
-        return drawn.codes
+        return target.backend.predict_frame(inputs).codes
 
-    def listen(_module: nn.Module, _inputs: tuple[Tensor, ...], logits: Tensor) -> None:
-        heard.append(logits.to(wide_dtype(logits)))
+    def record_logits(_module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        logits.append(output.to(wide_dtype(output)))
 
-    codes = frame()
+    codes = predict_codes()
     with ExitStack() as hooks:
         for head in predictor.lm_head:
-            hooks.callback(head.register_forward_hook(listen).remove)
-        frame()
-    return Predicted(codes, torch.stack(heard, dim=1))
+            hooks.callback(head.register_forward_hook(record_logits).remove)
+        predict_codes()
+    return Predicted(codes, torch.stack(logits, dim=1))
 
 
-def whole_logits(subject: Subject, hidden: Tensor, codes: Tensor) -> Tensor:
-    """The oracle: logits of all residual codebooks of given frames in one call."""
-    model = subject.model
-    return predict_frame_whole_logits(model.code_predictor, model.talker.model.codec_embedding, hidden, codes)
+def whole_logits(target: Target, hidden: Tensor, codes: Tensor) -> Tensor:
+    """The oracle: logits of all residual codebooks in one call."""
+    backend = target.backend
+    return predict_frame_whole_logits(backend.code_predictor, backend.talker.model.codec_embedding, hidden, codes)
 
 
-def draw_from(logits: Tensor, given: Given) -> list[Frame]:
-    """The frames that the noise draws from `logits` [B, Q - 1, V]."""
-    parts = [given.first]
-    parts += [draw(logits[:, j], given.settings, given.noise[:, j + 1]).codes for j in range(logits.shape[1])]
+def sample_from(logits: Tensor, given: PredictorInputs) -> list[Frame]:
+    """The frames sampled from `logits` [B, Q - 1, V] with the given noise."""
+    parts = [given.first_codes]
+    parts += [sample(logits[:, j], given.settings, given.noise[:, j + 1]).codes for j in range(logits.shape[1])]
     return [tuple(row) for row in torch.stack(parts, dim=1).tolist()]
 
 
-def predictor_tolerance(subject: Subject, given: Given, stepped: Predicted, whole: Tensor) -> Tolerance:
-    """A share of the largest logit, or what the rounding of dtype and products costs the whole computation."""
-    if subject.language_sharp:
-        return of_scale(subject.talker_dtype, float(whole.abs().max()))
-    exact = exact_copy(subject.model.code_predictor)
-    embedding = exact_copy(subject.model.talker.model.codec_embedding)
-    oracle = predict_frame_whole_logits(exact, embedding, given.hidden.float(), stepped.codes)
-    return of_rounding(float((whole - oracle).abs().max()), subject.language_format)
+def predictor_tolerance(target: Target, given: PredictorInputs, stepped: Predicted, whole: Tensor) -> Tolerance:
+    """A fraction of the largest logit. In low precision: relative to the error against float32."""
+    if target.talker_full_precision:
+        return of_scale(target.talker_dtype, float(whole.abs().max()))
+    reference = dequantized_copy(target.model.code_predictor)
+    embedding = dequantized_copy(target.model.talker.model.codec_embedding)
+    oracle = predict_frame_whole_logits(reference, embedding, given.hidden.float(), stepped.codes)
+    return of_low_precision(float((whole - oracle).abs().max()), target.talker_format)
 
 
-def without_past(subject: Subject, given: Given, codes: Tensor) -> Tensor:
-    """The logits when every step sees its own position alone: what a lost scratch would give."""
-    predictor, stack = subject.model.code_predictor, subject.model.code_predictor.config.stack
-    vectors = [given.hidden, subject.model.talker.model.codec_embedding(given.first)]
+def without_past(target: Target, given: PredictorInputs, codes: Tensor) -> Tensor:
+    """The logits if every step attends to its own position only, as with a lost scratch cache."""
+    predictor, stack = target.backend.code_predictor, target.backend.code_predictor.config.stack
+    vectors = [given.hidden, target.backend.talker.model.codec_embedding(given.first_codes)]
     vectors += [predictor.model.codec_embedding[j](codes[:, j + 1]) for j in range(codes.shape[1] - 2)]
     alone = torch.ones(1, 1, 1, dtype=torch.bool, device=codes.device)
     logits: list[Tensor] = []
     for position, vector in enumerate(vectors[1:], start=1):
         at = torch.tensor([[position]], device=codes.device)
         frequencies = inverse_frequencies(stack.head_dim, stack.rope_theta, codes.device)
-        by = rotation(at, frequencies, wide_dtype(vector))
-        states = predictor.forward(vector[:, None], by=by, kv=OwnKeyValues(alone))
+        by = rope_tables(at, frequencies, wide_dtype(vector))
+        states = predictor.forward(vector[:, None], rope=by, kv=UncachedKV(alone))
         logits.append(predictor.logits(states[:, 0], position - 1))
     return torch.stack(logits, dim=1)
 
@@ -180,24 +189,24 @@ def without_past(subject: Subject, given: Given, codes: Tensor) -> Tensor:
 
 
 def _controls(
-    subject: Subject, given: Given, stepped: Predicted, whole: Tensor, tolerance: Tolerance
+    target: Target, given: PredictorInputs, stepped: Predicted, whole: Tensor, tolerance: Tolerance
 ) -> Iterator[CheckLine]:
     def line(name: str, logits: Tensor) -> CheckLine:
-        return _logits_line(subject, name, "logits", (logits, whole), tolerance, kind=Kind.CONTROL)
+        return _logits_line(target, name, "logits", (logits, whole), tolerance, kind=Kind.CONTROL)
 
-    size = subject.model.config.code_predictor.codebook_size
-    yield line("earlier positions of the frame forgotten", without_past(subject, given, stepped.codes))
-    yield line("hidden state of another row", whole_logits(subject, given.hidden.roll(1, 0), stepped.codes))
+    size = target.model.config.code_predictor.codebook_size
+    yield line("earlier positions of the frame dropped", without_past(target, given, stepped.codes))
+    yield line("hidden state of another row", whole_logits(target, given.hidden.roll(1, 0), stepped.codes))
     altered = stepped.codes.clone()
     altered[:, 0] = (altered[:, 0] + size // 2) % size
-    yield line("another first code", whole_logits(subject, given.hidden, altered))
-    other = draw_from(whole, replace(given, noise=given.noise.roll(1, 1)))
+    yield line("another first code", whole_logits(target, given.hidden, altered))
+    other = sample_from(whole, replace(given, noise=given.noise.roll(1, 1)))
     if given.sampling.predictor_temperature > 0 and given.sampling.predictor_top_k != 1:
-        yield _codes_line(subject, "noise of another codebook", "drawn", stepped, other, kind=Kind.CONTROL)
+        yield _codes_line(target, "noise of another codebook", "sampled", stepped, other, kind=Kind.CONTROL)
 
 
 def _logits_line(
-    subject: Subject,
+    target: Target,
     claim: str,
     setting: str,
     pair: tuple[Tensor, Tensor],
@@ -205,13 +214,20 @@ def _logits_line(
     *,
     kind: Kind = Kind.CLAIM,
 ) -> CheckLine:
-    parts = [compare(*pair, AXES, stage="logits of residual codebooks", limit=tolerance.limit)]
-    where = subject.at_talker(PATH, batch=pair[0].shape[0])
-    return CheckLine(GROUP, claim, setting, where, worst(parts), tolerance, kind)
+    """Compare a pair of logits."""
+    return CheckLine(
+        group=GROUP,
+        claim=claim,
+        setting=setting,
+        execution=target.talker_execution(PATH, batch=pair[0].shape[0]),
+        comparison=compare(*pair, AXES, stage="logits of residual codebooks", limit=tolerance.limit),
+        tolerance=tolerance,
+        kind=kind,
+    )
 
 
 def _codes_line(
-    subject: Subject,
+    target: Target,
     claim: str,
     setting: str,
     got: Predicted,
@@ -219,9 +235,53 @@ def _codes_line(
     *,
     kind: Kind = Kind.CLAIM,
 ) -> CheckLine:
-    """Codes: equal in float32; where more is rounded, it may tip a draw, so agreement is only measured there."""
-    comparison = compare_codes(got.frames, oracle)
-    if kind is Kind.CLAIM and not subject.language_sharp:
+    """Compare codes. In low precision a rounding error may change a sampled code, so agreement is only measured."""
+    if kind is Kind.CLAIM and not target.talker_full_precision:
         kind = Kind.MEASURED
-    where = subject.at_talker(PATH, batch=len(got.codes))
-    return CheckLine(GROUP, claim, setting, where, comparison, CODES, kind, agreement(got.frames, oracle))
+    return CheckLine(
+        group=GROUP,
+        claim=claim,
+        setting=setting,
+        execution=target.talker_execution(PATH, batch=len(got.codes)),
+        comparison=compare_codes(got.frames, oracle),
+        tolerance=CODES,
+        kind=kind,
+        note=agreement(got.frames, oracle),
+    )
+
+
+# --- quantization error ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizationError:
+    """Error of one codebook's logits: RMS error relative to their standard deviation, and agreement of the argmax."""
+
+    codebook: int
+    error: float
+    agreement: float
+    """Fraction of positions at which both models have the same most likely code."""
+
+
+def measure_quantization_error(reference: Target, quantized: Target, positions: int) -> list[QuantizationError]:
+    """Errors of all codebooks over fixed inputs. Each code predictor gets the hidden states of its own talker."""
+    with torch.inference_mode():
+        x = talker_inputs(reference, positions, 1)
+        codes = reference.random_codes(positions, salt=6)[0, :, : reference.model.config.talker.num_codebooks]
+        pairs = zip(_all_logits(reference, x, codes), _all_logits(quantized, x, codes), strict=True)
+        return [_quantization_error(codebook, *pair) for codebook, pair in enumerate(pairs)]
+
+
+def _all_logits(target: Target, x: Tensor, codes: Tensor) -> list[Tensor]:
+    """Logits of each codebook [P, V] for fixed inputs and codes."""
+    talker, predictor = target.backend.talker, target.backend.code_predictor
+    hidden = talker.forward_whole(x)[0]
+    residual = predict_frame_whole_logits(predictor, talker.model.codec_embedding, hidden, codes)
+    return [talker.first_code_logits(hidden), *residual.unbind(1)]
+
+
+def _quantization_error(codebook: int, reference: Tensor, quantized: Tensor) -> QuantizationError:
+    spread = (reference - reference.mean(-1, keepdim=True)).square().mean().sqrt()
+    error = (quantized - reference).square().mean().sqrt() / spread
+    same = (quantized.argmax(-1) == reference.argmax(-1)).float().mean()
+    return QuantizationError(codebook, float(error), float(same))

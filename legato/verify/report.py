@@ -1,6 +1,7 @@
-"""A run's lines for a terminal and as JSON. Owns the JSON's schema; says what was computed, never how long it took.
+"""Formats a report as terminal tables, JSON and an HTML page. Reports errors and limits, never run times.
 
-In the terminal, lines that say the same of many settings are folded into one, unless something is wrong with them.
+The terminal folds lines that differ only in setting or path into one, unless a line fails. JSON and HTML contain every
+line. This module defines the JSON schema.
 """
 
 from __future__ import annotations
@@ -8,18 +9,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from itertools import groupby
 
 from rich.table import Table
 from rich.text import Text
 
-from legato.verify.lines import BAD, CheckLine, Kind, Verdict, Where
-from legato.verify.run import Report
+from legato.html_report import cell, facts_list, html_document, section, table
+from legato.verify.compare import FirstDifference
+from legato.verify.results import BAD, CheckLine, ExecutionInfo, Kind, Report, Verdict
 
 SCHEMA = "legato-verify-1"
 COLUMNS = ("check", "setting", "device", "dtype", "batch", "max abs", "max rel", "limit", "result")
-_RIGHT = frozenset({"batch", "max abs", "max rel", "limit"})
-_STYLE = {
+_RIGHT_ALIGNED = frozenset({"batch", "max abs", "max rel", "limit"})
+_TERMINAL_STYLE = {
     Verdict.EQUAL: "green",
     Verdict.CAUGHT: "green",
     Verdict.DIFFERENT: "bold red",
@@ -31,69 +34,73 @@ _STYLE = {
 JsonValue = str | int | float | bool | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 
 
-# --- terminal --------------------------------------------------------------------------------------------------------
-
-
-def tables(report: Report, *, every_line: bool = False) -> Iterator[Table]:
-    """One table a group. `every_line` folds nothing."""
-    for group, lines in groupby(report.lines, key=lambda line: line.group):
-        table = Table(title=group, title_justify="left", title_style="bold", box=None, pad_edge=False)
-        for heading in COLUMNS:
-            table.add_column(heading, justify="right" if heading in _RIGHT else "left", overflow="fold")
-        for alike in fold(list(lines), every_line=every_line):
-            table.add_row(*row_of(alike))
-        yield table
-
-
-def fold(lines: Sequence[CheckLine], *, every_line: bool) -> list[list[CheckLine]]:
-    """Lines that differ in setting and path alone, together; a bad one always by itself."""
-    folded: dict[tuple[object, ...], list[CheckLine]] = {}
-    for at, line in enumerate(lines):
-        alone = every_line or line.bad
-        where = (line.where.device, line.where.dtype, line.where.batch)
-        folded.setdefault((line.claim, line.kind, where, at if alone else -1), []).append(line)
-    return list(folded.values())
-
-
-def row_of(alike: Sequence[CheckLine]) -> list[Text]:
-    """The worst of the lines: nearest to its limit, or beyond it."""
-    worst = max(alike, key=nearness)
-    claim = f"control: {worst.claim}" if worst.kind is Kind.CONTROL else worst.claim
-    setting = worst.setting or worst.note
-    if len(alike) > 1:
-        setting = f"{len(alike)} settings; here {setting}"
-    where = worst.where
-    shown = [claim, setting, where.device, where.dtype, str(where.batch), *figures(worst)]
-    return [*map(Text, shown), Text(result_of(worst), style=_STYLE[worst.verdict])]
-
-
-def nearness(line: CheckLine) -> float:
-    """How near a claim came to failing, or a control to being missed."""
-    ratio = line.comparison.max_abs / line.tolerance.limit if line.tolerance.limit else line.comparison.max_abs
-    return -ratio if line.kind is Kind.CONTROL else ratio
+def claim_text(line: CheckLine) -> str:
+    """The claim, marked if it is a control."""
+    return f"control: {line.claim}" if line.kind is Kind.CONTROL else line.claim
 
 
 def figures(line: CheckLine) -> list[str]:
     """Largest absolute and relative error and the limit, as text."""
     if line.kind is Kind.NOT_APPLICABLE:
         return ["", "", ""]
-    found = line.comparison
-    return [f"{found.max_abs:.1e}", f"{found.max_rel:.1e}", f"{line.tolerance.limit:.1e}"]
-
-
-def result_of(line: CheckLine) -> str:
-    """The verdict, and where it is bad or measured, what there is to say about it."""
-    said = line.verdict.value
-    if line.verdict in BAD and line.kind is Kind.CLAIM and line.comparison.first:
-        return f"{said}: {line.comparison.first[0]}"
-    if line.verdict in (Verdict.MEASURED, Verdict.DIFFERENT) and line.note:
-        return f"{said}: {line.note}"
-    return said
+    comparison = line.comparison
+    return [f"{comparison.max_abs:.1e}", f"{comparison.max_rel:.1e}", f"{line.tolerance.limit:.1e}"]
 
 
 def legend(report: Report) -> list[str]:
-    """Where each limit comes from, each reason once."""
+    """The reasons for the limits, each once."""
     return list(dict.fromkeys(line.tolerance.reason for line in report.lines if line.kind is not Kind.NOT_APPLICABLE))
+
+
+# --- terminal --------------------------------------------------------------------------------------------------------
+
+
+def tables(report: Report, *, every_line: bool = False) -> Iterator[Table]:
+    """One table per group. With `every_line`, nothing is folded."""
+    for group, lines in groupby(report.lines, key=lambda line: line.group):
+        rows = Table(title=group, title_justify="left", title_style="bold", box=None, pad_edge=False)
+        for heading in COLUMNS:
+            rows.add_column(heading, justify="right" if heading in _RIGHT_ALIGNED else "left", overflow="fold")
+        for similar in fold(list(lines), every_line=every_line):
+            rows.add_row(*terminal_row(similar))
+        yield rows
+
+
+def fold(lines: Sequence[CheckLine], *, every_line: bool) -> list[list[CheckLine]]:
+    """Group lines that differ only in setting and path. A failed line stays separate."""
+    folded: dict[tuple[object, ...], list[CheckLine]] = {}
+    for at, line in enumerate(lines):
+        separate = every_line or line.bad
+        execution = (line.execution.device, line.execution.dtype, line.execution.batch)
+        folded.setdefault((line.claim, line.kind, execution, at if separate else -1), []).append(line)
+    return list(folded.values())
+
+
+def terminal_row(similar: Sequence[CheckLine]) -> list[Text]:
+    """The line closest to its limit, or furthest beyond it, represents all similar lines."""
+    worst = max(similar, key=closeness)
+    setting = worst.setting or worst.note
+    if len(similar) > 1:
+        setting = f"worst of {len(similar)} settings: {setting}"
+    execution = worst.execution
+    cells = [claim_text(worst), setting, execution.device, execution.dtype, str(execution.batch), *figures(worst)]
+    return [*map(Text, cells), Text(result_of(worst), style=_TERMINAL_STYLE[worst.verdict])]
+
+
+def closeness(line: CheckLine) -> float:
+    """How close a claim came to failing, or a control to being missed."""
+    ratio = line.comparison.max_abs / line.tolerance.limit if line.tolerance.limit else line.comparison.max_abs
+    return -ratio if line.kind is Kind.CONTROL else ratio
+
+
+def result_of(line: CheckLine) -> str:
+    """The verdict, with the first difference or the note if it is bad or measured."""
+    verdict = line.verdict.value
+    if line.verdict in BAD and line.kind is Kind.CLAIM and line.comparison.first is not None:
+        return f"{verdict}: {line.comparison.first}"
+    if line.verdict in (Verdict.MEASURED, Verdict.DIFFERENT) and line.note:
+        return f"{verdict}: {line.note}"
+    return verdict
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------
@@ -114,39 +121,125 @@ def to_json(report: Report) -> str:
 
 
 def line_value(line: CheckLine) -> JsonValue:
-    """One line; `first_difference` holds one item, or none where all values are equal to the bit."""
-    found = line.comparison
+    """One line. `first_difference` is a list of one item, or empty if all values are bit-identical."""
+    comparison = line.comparison
     return {
         "group": line.group,
         "kind": line.kind.value,
         "claim": line.claim,
         "setting": line.setting,
-        **where_value(line.where),
-        "max_abs": number(found.max_abs),
-        "max_rel": number(found.max_rel),
-        "values": found.values,
+        **execution_value(line.execution),
+        "max_abs": number(comparison.max_abs),
+        "max_rel": number(comparison.max_rel),
+        "values": comparison.values,
         "limit": number(line.tolerance.limit),
         "limit_from": line.tolerance.reason,
         "verdict": line.verdict.value,
         "note": line.note,
-        "first_difference": [
-            {
-                "stage": each.stage,
-                **dict(each.place),
-                "got": number(each.got),
-                "expected": number(each.expected),
-                "beyond_limit": each.beyond,
-            }
-            for each in found.first
-        ],
+        "first_difference": [] if comparison.first is None else [difference_value(comparison.first)],
     }
 
 
-def where_value(where: Where) -> dict[str, JsonValue]:
+def difference_value(difference: FirstDifference) -> JsonValue:
+    """Stage, coordinates by axis, and both values."""
+    return {
+        "stage": difference.stage,
+        **dict(difference.place),
+        "got": number(difference.got),
+        "expected": number(difference.expected),
+        "beyond_limit": difference.beyond,
+    }
+
+
+def execution_value(execution: ExecutionInfo) -> dict[str, JsonValue]:
     """Device, dtype, batch and path."""
-    return {"device": where.device, "dtype": where.dtype, "batch": where.batch, "path": where.path}
+    return {
+        "device": execution.device,
+        "dtype": execution.dtype,
+        "batch": execution.batch,
+        "path": execution.path,
+    }
 
 
 def number(value: float) -> JsonValue:
-    """A number that JSON has."""
+    """The number, or its name if JSON cannot represent it."""
     return value if math.isfinite(value) else str(value)
+
+
+# --- HTML ------------------------------------------------------------------------------------------------------------
+
+HTML_COLUMNS = (*COLUMNS[:5], "path", *COLUMNS[5:], "first difference")
+_HTML_CLASS = {
+    Verdict.EQUAL: "good",
+    Verdict.CAUGHT: "good",
+    Verdict.DIFFERENT: "bad",
+    Verdict.NOT_CAUGHT: "bad",
+    Verdict.MEASURED: "measured",
+    Verdict.NOT_APPLICABLE: "none",
+}
+STYLE = """
+:root { --good: #12703a; --bad: #b3141e; --measured: #8a5a00; }
+@media (prefers-color-scheme: dark) { :root { --good: #5fce8b; --bad: #ff7b80; --measured: #e5b454; } }
+body { max-width: 100rem; }
+.verdict { font-size: 1.1rem; font-weight: 600; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; }
+dl div { display: contents; }
+table { width: 100%; }
+th, td { vertical-align: top; padding: .25rem .6rem .25rem 0; }
+tr.control td:first-child { padding-left: 1rem; }
+tr.bad td { background: var(--band); }
+.good { color: var(--good); }
+.bad .result, p.bad { color: var(--bad); font-weight: 600; }
+.measured { color: var(--measured); }
+.none, .small { color: var(--soft); }
+"""
+INTRODUCTION = (
+    "Each claim compares two computations that must agree: one in windows, batched or from saved state, and one in a "
+    "single call without other requests. Each control is the same comparison with an injected fault, which must be "
+    "detected. Tokens and noise are fixed; nothing here says how fast anything is. A relative error is the largest "
+    "error divided by the oracle's largest value."
+)
+
+
+def to_html(report: Report) -> str:
+    """A self-contained page with every line. Model names and error messages are escaped."""
+    name = dict(report.facts).get("model", "")
+    verdict = "good" if report.passed else "bad"
+    reasons = "\n".join(f"<li>{escape(reason)}</li>" for reason in legend(report))
+    parts = [
+        f'<p class="verdict {verdict}">{escape(str(report.tally))}</p>',
+        f"<p>{escape(INTRODUCTION)}</p>",
+        facts_list(report.facts),
+    ]
+    for group, lines in groupby(report.lines, key=lambda line: line.group):
+        parts.append(section(group, table((cell(each, tag="th") for each in HTML_COLUMNS), map(html_row, lines))))
+    parts.append(f"<h2>Reasons for the limits</h2><ul>\n{reasons}\n</ul>")
+    return html_document(f"legato verify: {name}", parts, style=STYLE)
+
+
+def html_row(line: CheckLine) -> str:
+    """One table row. The tooltip of the limit is its reason, which is also listed below the tables."""
+    style = _HTML_CLASS[line.verdict]
+    row_class = f"{style} control" if line.kind is Kind.CONTROL else style
+    execution, first = line.execution, line.comparison.first
+    max_abs, max_rel, limit = figures(line)
+    remarks: list[str] = []
+    if first is not None:
+        within = not first.beyond and line.kind is not Kind.MEASURED
+        remarks.append(f"{first} (within the limit)" if within else str(first))
+    if line.note:
+        remarks.append(line.note)
+    cells = [
+        cell(claim_text(line)),
+        cell(line.setting),
+        cell(execution.device),
+        cell(execution.dtype),
+        cell(str(execution.batch), "number"),
+        cell(execution.path),
+        cell(max_abs, "number"),
+        cell(max_rel, "number"),
+        f'<td class="number" title="{escape(line.tolerance.reason)}">{escape(limit)}</td>',
+        cell(line.verdict.value, f"result {style}"),
+        cell("; ".join(remarks), "small"),
+    ]
+    return f'<tr class="{row_class}">{"".join(cells)}</tr>'

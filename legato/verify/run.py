@@ -1,6 +1,6 @@
-"""All groups of checks over one model, in order, with progress told to the caller. The model is loaded by the caller.
+"""Runs all groups of checks on a loaded model and reports progress. Defines the list of groups.
 
-A check that breaks is a failed line, not a broken run: the report then says where. Owns the list of groups.
+An exception in a check becomes a failed line of the report; the other groups still run.
 """
 
 from __future__ import annotations
@@ -12,47 +12,43 @@ from dataclasses import dataclass
 import torch
 
 from legato import __version__
-from legato.engine.notes import computed_by
+from legato.backends.base import Backend, description_of
 from legato.errors import InputError
-from legato.models.load import LoadedModel
 from legato.verify import (
+    batching,
     cancel,
     codec,
     codec_layers,
-    company,
-    convolution,
+    cuda_graphs,
+    incremental_text,
     predictor,
-    recorded,
-    reuse,
-    streamed,
     talker,
     voices,
 )
-from legato.verify.compare import failure
-from legato.verify.lines import CheckLine, Tally, Where, tally
-from legato.verify.subject import FULL, Depth, Subject, dtype_name
-from legato.verify.tolerance import NO_FAILURE
+from legato.verify.compare import NO_FAILURE, failure
+from legato.verify.results import CheckLine, ExecutionInfo, Report
+from legato.verify.target import FULL, Depth, Target, dtype_name
 
-Check = Callable[[Subject], Iterable[CheckLine]]
+Check = Callable[[Target], Iterable[CheckLine]]
 
 GROUPS: dict[str, Check] = {
-    convolution.GROUP: lambda subject: convolution.check_convolution(subject.device),
+    codec_layers.CONVOLUTION_GROUP: lambda target: codec_layers.check_convolution(target.device),
     codec_layers.GROUP: codec_layers.check_codec_layers,
     codec.GROUP: codec.check_codec,
     talker.GROUP: talker.check_talker,
     predictor.GROUP: predictor.check_predictor,
-    recorded.GROUP: recorded.check_recorded,
-    company.GROUP: company.check_company,
+    cuda_graphs.GROUP: cuda_graphs.check_cuda_graphs,
+    batching.GROUP: batching.check_batching,
     cancel.GROUP: cancel.check_cancel,
-    reuse.GROUP: reuse.check_reuse,
-    streamed.GROUP: streamed.check_streamed,
+    cancel.REUSE_GROUP: cancel.check_reuse,
+    incremental_text.GROUP: incremental_text.check_incremental_text,
     voices.GROUP: voices.check_voices,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Group number `number` of `groups` has given `lines` lines so far."""
+    """Group `number` (from 0) of `groups` is running; the report has `lines` lines so far."""
 
     group: str
     number: int
@@ -60,79 +56,72 @@ class Progress:
     lines: int
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """All lines of a run, and what was run on what: names and values in order."""
-
-    facts: tuple[tuple[str, str], ...]
-    lines: tuple[CheckLine, ...]
-
-    @property
-    def tally(self) -> Tally:
-        return tally(self.lines)
-
-    @property
-    def passed(self) -> bool:
-        return self.tally.passed
+RENAMED_GROUPS = {"recorded work": cuda_graphs.GROUP}
+"""Former names of groups, which `--group` still accepts."""
 
 
 def check_groups(groups: Sequence[str]) -> None:
-    """Refuse a group that does not exist, before anything is loaded."""
+    """Raise an error for an unknown group. Call before loading the model."""
     for group in groups:
-        if group not in GROUPS:
-            raise InputError(f"there is no group {group!r}; there are: {', '.join(GROUPS)}", field="group")
+        if RENAMED_GROUPS.get(group, group) not in GROUPS:
+            raise InputError(f"unknown group {group!r}: use one of {', '.join(GROUPS)}", field="group")
 
 
 def verify_model(
-    model: LoadedModel,
+    backend: Backend,
     *,
     name: str,
     depth: Depth = FULL,
     seed: int = 0,
     progress: Callable[[Progress], None] = lambda _progress: None,
     groups: Sequence[str] = (),
-    graphs: bool = True,
+    cuda_graphs: bool = True,
 ) -> Report:
-    """Run the checks on `model`, which is called `name` in the report; all groups where none is chosen.
+    """Run the checks of `groups` (default: all) on `backend`. `name` is the name of the model in the report.
 
-    Without `graphs` nothing is recorded on CUDA, neither in engines nor to be checked.
+    Without `cuda_graphs`, engines run eagerly and the CUDA graph checks are not applicable.
     """
     check_groups(groups)
-    chosen = groups or tuple(GROUPS)
-    subject = Subject.of(model, depth, seed, graphs=graphs)
+    chosen = tuple(RENAMED_GROUPS.get(group, group) for group in groups) or tuple(GROUPS)
+    target = Target.of(backend, depth, seed, cuda_graphs=cuda_graphs)
     lines: list[CheckLine] = []
     with torch.inference_mode():
         for number, group in enumerate(chosen):
             progress(Progress(group, number, len(chosen), len(lines)))
-            for line in run_group(group, GROUPS[group], subject):
+            for line in run_group(group, GROUPS[group], target):
                 lines.append(line)
                 progress(Progress(group, number, len(chosen), len(lines)))
-    return Report(facts_of(subject, name, chosen), tuple(lines))
+    return Report(facts_of(target, name, chosen), tuple(lines))
 
 
-def run_group(group: str, check: Check, subject: Subject) -> Iterator[CheckLine]:
-    """The lines of one group; if it breaks, a line that says how."""
+def run_group(group: str, check: Check, target: Target) -> Iterator[CheckLine]:
+    """The lines of one group; an exception adds a failed line."""
     try:
-        yield from check(subject)
-    except Exception as error:  # boundary: a broken check is a failed line, and the other groups still run
-        broken = failure(f"{type(error).__name__}: {error}")
-        where = Where(str(subject.device), subject.language_format, 1, "")
-        yield CheckLine(group, "the checks of this group run to their end", "", where, broken, NO_FAILURE)
+        yield from check(target)
+    except Exception as error:  # boundary: the other groups still run
+        yield CheckLine(
+            group=group,
+            claim="all checks of this group complete",
+            setting="",
+            execution=ExecutionInfo(str(target.device), target.talker_format, 1, ""),
+            comparison=failure(f"{type(error).__name__}: {error}"),
+            tolerance=NO_FAILURE,
+        )
 
 
-def facts_of(subject: Subject, name: str, groups: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """What a reader needs to repeat the run. No time and no date: this is no place for speed."""
-    config = subject.model.config
+def facts_of(target: Target, name: str, groups: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The facts needed to repeat the run. No date and no run time, so that reports of equal runs are equal."""
+    config = target.model.config
     return (
         ("model", name),
         ("kind", f"{config.kind}, {config.size}"),
-        ("device", device_name(subject.device)),
-        ("talker and code predictor", subject.language_format),
-        ("codec", dtype_name(subject.codec_dtype)),
-        ("computed by", computed_by(subject.model, graphs=subject.graphs)),
-        ("depth", subject.depth.name),
+        ("device", device_name(target.device)),
+        ("talker and code predictor", target.talker_format),
+        ("codec", dtype_name(target.codec_dtype)),
+        ("computed by", description_of(target.backend, cuda_graphs=target.cuda_graphs)),
+        ("depth", target.depth.name),
         ("groups", "all" if len(groups) == len(GROUPS) else ", ".join(groups)),
-        ("seed", str(subject.seed)),
+        ("seed", str(target.seed)),
         ("threads", str(torch.get_num_threads())),
         ("torch", torch.__version__),
         ("legato", __version__),
@@ -140,7 +129,7 @@ def facts_of(subject: Subject, name: str, groups: Sequence[str]) -> tuple[tuple[
 
 
 def device_name(device: torch.device) -> str:
-    """The device and what its kernels are made for."""
+    """The device and the GPU or CPU features its kernels use."""
     if device.type == "cuda":
         return f"{device}: {torch.cuda.get_device_name(device)}"
     return f"{device}: {platform.machine()}, kernels for {torch.backends.cpu.get_cpu_capability()}"

@@ -1,7 +1,7 @@
-"""What the teacher did when: its phoneme string and unit durations -> phones of our inventory with their lengths.
+"""Convert the teacher's phoneme string and durations to phones of our inventory with lengths in samples.
 
-The teacher also gives time to stress marks and blanks. A mark's time goes to its vowel; a blank's is split between its
-neighbours, all of it to a pause mark where one stands before. Owns nothing.
+The teacher also assigns durations to stress marks and spaces. The duration of a stress mark is added to its vowel, that
+of a space is split between its neighbors. After a pause mark the whole duration of the space goes to the pause.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from legato.text.phones import INVENTORY, PRIMARY, SECONDARY, VOWELS
+from legato.text.english.phones import INVENTORY, PRIMARY, SECONDARY, VOWELS
 
 UNIT_SAMPLES = 600
 QUARTER_SAMPLES = 480
-_SAME: dict[str, str] = {
+_TO_INVENTORY: dict[str, str] = {
     "ᵊ": "ə",
     "ᵻ": "ɪ",
     ";": ",",
@@ -31,22 +31,24 @@ _PAUSES = frozenset(".,?!")
 
 @dataclass(frozen=True)
 class Aligned:
-    """Phone ids (positions in `INVENTORY`) and their lengths in samples, from the first phone to the last mark."""
+    """Phone ids (positions in `INVENTORY`) and lengths in samples, from the first phone to the last pause mark."""
 
     ids: tuple[int, ...]
     samples: tuple[float, ...]
 
 
 def align(phonemes: str, durations_25ms: Sequence[int]) -> Aligned:
-    """`durations_25ms`: one number a character of `phonemes`, and one more at each end (left out here).
+    """Align one sentence.
 
-    An unknown character is a `KeyError`: better no sentence than a wrong one.
+    `durations_25ms` has one number per character of `phonemes` and one more at each end, which is ignored. Raises
+    `KeyError` for an unknown character, so that the caller skips the sentence.
     """
     if len(durations_25ms) != len(phonemes) + 2:
         raise ValueError(f"{len(phonemes)} phonemes with {len(durations_25ms)} durations")
     phones: list[str] = []
     units: list[float] = []
-    stress, pending = "", 0.0
+    stress = ""
+    pending = 0.0  # duration that is added to the next phone
     for symbol, unit in zip(phonemes, durations_25ms[1:-1], strict=True):
         if symbol == " ":
             share = 1.0 if phones and phones[-1] in _PAUSES else 0.5
@@ -59,7 +61,7 @@ def align(phonemes: str, durations_25ms: Sequence[int]) -> Aligned:
         if symbol in (PRIMARY, SECONDARY):
             stress, pending = symbol, pending + unit
             continue
-        phone = _SAME.get(symbol, symbol)
+        phone = _TO_INVENTORY.get(symbol, symbol)
         if phone in VOWELS:
             phone, stress = stress + phone, ""
         if phone not in _PHONE_IDS:
@@ -73,9 +75,9 @@ def align(phonemes: str, durations_25ms: Sequence[int]) -> Aligned:
 
 
 def quarter_track(aligned: Aligned, *, lead_samples: float, frames: int) -> list[tuple[int, int, int, int]]:
-    """Text tokens of a sentence whose first phone starts at `lead_samples`: four phone ids a frame, `frames` of them.
+    """Text tokens of a sentence whose first phone starts at `lead_samples`: `frames` tokens of four phone ids.
 
-    Boundaries by cumulative rounding with at least one quarter a phone: the rule of the run-time track.
+    Boundaries are rounded cumulative lengths with at least one quarter per phone, as in `EnglishTrack`.
     """
     ids = [_PHONE_IDS["sil"]] * max(0, round(lead_samples / QUARTER_SAMPLES))
     end, time = len(ids), lead_samples / QUARTER_SAMPLES

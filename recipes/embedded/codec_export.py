@@ -1,10 +1,8 @@
-"""Writes the codec of the embedded voice in the official form, and proves that the engine's decoder computes the
-same.
+"""Export the codec of the embedded voice in the official format and compare it with the engine's decoder.
 
-Owns `speech_tokenizer/config.json` and `speech_tokenizer/model.safetensors` (bfloat16) of the voice's folder.
-Files are renamed into place, since a running engine may have the old ones mapped. The proof takes the written
-files, not the weights in memory: the training net and the engine's decoder, whole and in uneven windows, must
-agree to 1e-4 on held-out codes.
+Writes `speech_tokenizer/config.json` and `speech_tokenizer/model.safetensors` (bfloat16) of the voice folder. Files are
+replaced by rename, because a running engine may have the old ones mapped. The check reads the written files: training
+net and engine decoder (whole and in uneven windows) must agree within 1e-4 on held-out codes.
 """
 
 from __future__ import annotations
@@ -14,20 +12,20 @@ import json
 from pathlib import Path
 
 import numpy as np
-import places
+import paths
 import torch
 from codec_net import CodecDecoder, CodecSizes
 from codec_start import read_weights
 from codec_train import CHECKPOINT
-from features import Tape
+from features import EncodedStore
 from safetensors.torch import save_file
 from speech import FRAME_SAMPLES, SAMPLE_RATE_HZ, stores
 from torch import Tensor
 
 from legato.config.codec_checkpoint import CODEC_FOLDER, read_codec_config
-from legato.models import names
 from legato.models.codec.decoder import CodecDecoder as EngineDecoder
 from legato.models.codec.quantizer import bake_codebook
+from legato.weights import name_mapping as names
 
 TOLERANCE = 1e-4
 WINDOWS_FRAMES = (1, 3, 7, 2, 1, 20)
@@ -45,7 +43,7 @@ def written_config(sizes: CodecSizes) -> dict[str, object]:
 
 
 def write(weights: dict[str, Tensor], sizes: CodecSizes, folder: Path) -> None:
-    """Weights of the training net -> the two files."""
+    """Write the weights of the training net and the configuration."""
     folder.mkdir(parents=True, exist_ok=True)
     stored = {names.DECODER + name: value.to(torch.bfloat16).contiguous() for name, value in weights.items()}
     _replace(folder / "config.json", json.dumps(written_config(sizes), indent=2).encode() + b"\n")
@@ -62,7 +60,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def engine_decoder(folder: Path) -> EngineDecoder:
-    """The engine's decoder with the stored weights, float32."""
+    """The engine's decoder with the stored weights, in float32."""
     decoder = EngineDecoder(read_codec_config(folder).decoder)
     weights = read_weights(folder)
     total, usage = "embedding_sum", "cluster_usage"
@@ -75,7 +73,7 @@ def engine_decoder(folder: Path) -> EngineDecoder:
 
 @torch.no_grad()
 def largest_difference(folder: Path, codes: Tensor) -> float:
-    """Between the training net and the engine's decoder, whole and in windows; codes [T, Q]."""
+    """Largest difference between the training net and the engine's decoder (whole and in windows); codes [T, Q]."""
     ours = CodecDecoder(CodecSizes())
     ours.load_state_dict(read_weights(folder))
     engine = engine_decoder(folder)
@@ -91,15 +89,15 @@ def largest_difference(folder: Path, codes: Tensor) -> float:
 
 
 def held_out_codes(frames: int) -> Tensor:
-    """Codes of several held-out sentences in a row, longer than the attention window when `frames` is."""
-    tape = Tape(stores(held_out=True)[0])
-    return torch.from_numpy(np.asarray(tape.codes()[:frames], np.int64))
+    """Codes of consecutive held-out sentences. `frames` should exceed the attention window."""
+    encoded = EncodedStore(stores(held_out=True)[0])
+    return torch.from_numpy(np.asarray(encoded.codes()[:frames], np.int64))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--checkpoint", type=Path, default=CHECKPOINT)
-    parser.add_argument("--folder", type=Path, default=places.VOICE_FOLDER / CODEC_FOLDER)
+    parser.add_argument("--folder", type=Path, default=paths.VOICE_FOLDER / CODEC_FOLDER)
     arguments = parser.parse_args()
     weights = torch.load(arguments.checkpoint, map_location="cpu")["average"]
     write(weights, CodecSizes(), arguments.folder)
@@ -107,7 +105,7 @@ def main() -> None:
     size_mb = (arguments.folder / names.MAIN_FILE).stat().st_size / 1e6
     print(f"{arguments.folder}: {size_mb:.1f} MB, largest difference to the engine's decoder {difference:.2e}")
     if difference > TOLERANCE:
-        raise SystemExit("the engine's decoder does not compute what was trained")
+        raise SystemExit(f"engine decoder and training net differ by {difference:.2e}, limit {TOLERANCE}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""What the codec decoder is trained against: spectral distances, and two small discriminators.
+"""Losses of the codec decoder: spectral losses and discriminators.
 
-Owns the discriminators' sizes and the loss terms. Knows no data and no schedule. Discriminators look at the
-wave folded by periods (after HiFi-GAN) and at complex spectrograms of several resolutions (after EnCodec); both
-are far smaller than there, because a CPU trains them.
+The discriminators are a multi-period discriminator (after HiFi-GAN) and a complex multi-resolution STFT discriminator
+(after EnCodec), both much smaller than the originals because they are trained on a CPU.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def _window(length: int, device: str) -> Tensor:
 
 
 def spectrum(wave: Tensor, window: int, hop: int) -> Tensor:
-    """[B, samples] -> complex [B, window / 2 + 1, hops], scaled so that a full-scale sine is about one."""
+    """STFT: [B, samples] -> complex [B, window / 2 + 1, hops]. A full-scale sine has a magnitude of about 1."""
     taper = _window(window, str(wave.device))
     return torch.stft(wave, window, hop, window, taper, center=True, return_complex=True) * (4.0 / window)
 
@@ -44,7 +43,7 @@ def _magnitude(value: Tensor) -> Tensor:
 
 
 def spectral_loss(made: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean over scales of log-mel L1 + 0.3 log-magnitude L1 + 0.3 spectral convergence; and the first term alone."""
+    """Mean over scales of log-mel L1 + 0.3 log-magnitude L1 + 0.3 spectral convergence; also the log-mel term."""
     total = made.new_zeros(())
     mel_total = made.new_zeros(())
     for window, hop, bands in SCALES:
@@ -63,7 +62,7 @@ def spectral_loss(made: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class PeriodDiscriminator(nn.Module):
-    """Looks at every period-th sample: the wave is folded, and each of the `period` phases is a row of its own."""
+    """Period discriminator: the wave is folded so that each of the `period` phases becomes a row."""
 
     def __init__(self, period: int, widths: tuple[int, ...] = (8, 16, 32, 64)) -> None:
         super().__init__()
@@ -76,11 +75,11 @@ class PeriodDiscriminator(nn.Module):
         """[B, samples] -> scores, and what every layer saw."""
         whole = wave.shape[-1] // self.period * self.period
         x = wave[:, :whole].view(len(wave), -1, self.period).transpose(1, 2).reshape(-1, 1, whole // self.period)
-        return _judged(x, self.layers, self.last)
+        return _run_layers(x, self.layers, self.last)
 
 
 class SpectrumDiscriminator(nn.Module):
-    """Looks at real and imaginary parts of one resolution, compressed so that quiet bins count too."""
+    """STFT discriminator on real and imaginary parts at one resolution, with compressed magnitudes."""
 
     def __init__(self, window: int, widths: tuple[int, ...] = (16, 32, 32)) -> None:
         super().__init__()
@@ -98,10 +97,10 @@ class SpectrumDiscriminator(nn.Module):
         """[B, samples] -> scores, and what every layer saw."""
         value = spectrum(wave.float(), self.window, self.window // 4)
         parts = torch.stack([value.real, value.imag], dim=1) * _magnitude(value).pow(-0.7)[:, None]
-        return _judged(parts, self.layers, self.last)
+        return _run_layers(parts, self.layers, self.last)
 
 
-def _judged(x: Tensor, layers: nn.ModuleList, last: nn.Module) -> tuple[Tensor, list[Tensor]]:
+def _run_layers(x: Tensor, layers: nn.ModuleList, last: nn.Module) -> tuple[Tensor, list[Tensor]]:
     seen = []
     for layer in layers:
         x = functional.leaky_relu(layer(x), 0.1)
@@ -110,7 +109,7 @@ def _judged(x: Tensor, layers: nn.ModuleList, last: nn.Module) -> tuple[Tensor, 
 
 
 class Discriminators(nn.Module):
-    """All of them; a list of (scores, layers) out."""
+    """All discriminators. Returns a list of (scores, layer activations)."""
 
     def __init__(self, periods: Iterable[int] = (3, 5, 7, 11), windows: Iterable[int] = (2_048, 1_024, 512)) -> None:
         super().__init__()
@@ -120,11 +119,11 @@ class Discriminators(nn.Module):
         return [member(wave) for member in self.members]
 
 
-Judgement = list[tuple[Tensor, list[Tensor]]]
+DiscriminatorOutput = list[tuple[Tensor, list[Tensor]]]
 
 
-def discriminator_loss(of_real: Judgement, of_made: Judgement) -> Tensor:
-    """Least squares: real to one, made to nought."""
+def discriminator_loss(of_real: DiscriminatorOutput, of_made: DiscriminatorOutput) -> Tensor:
+    """Least-squares GAN loss: targets are 1 for real and 0 for generated waves."""
     terms = [
         (1 - real.float()).square().mean() + made.float().square().mean()
         for (real, _), (made, _) in zip(of_real, of_made, strict=True)
@@ -132,12 +131,12 @@ def discriminator_loss(of_real: Judgement, of_made: Judgement) -> Tensor:
     return torch.stack(terms).mean()
 
 
-def generator_loss(of_made: Judgement) -> Tensor:
+def generator_loss(of_made: DiscriminatorOutput) -> Tensor:
     return torch.stack([(1 - made.float()).square().mean() for made, _ in of_made]).mean()
 
 
-def feature_loss(of_real: Judgement, of_made: Judgement) -> Tensor:
-    """L1 between the layers, each relative to the size of the real one."""
+def feature_loss(of_real: DiscriminatorOutput, of_made: DiscriminatorOutput) -> Tensor:
+    """Feature matching: L1 between layer activations, relative to the mean magnitude of the real ones."""
     terms = []
     for (_, real_layers), (_, made_layers) in zip(of_real, of_made, strict=True):
         for real, made in zip(real_layers, made_layers, strict=True):

@@ -1,8 +1,8 @@
-"""The codec decoder as one whole-sequence module for training, with the official parameter names.
+"""Codec decoder for training: whole sequences with causal padding, with the official parameter names.
 
-Owns the sizes of the embedded voice's codec and the arithmetic of a whole sequence: causal padding, no history.
-Streaming is the engine's work; `codec_export.py` holds the two together. The graph is that of the Qwen3-TTS 12 Hz
-tokenizer's decoder: RVQ, causal convolution, windowed transformer, ConvNeXt upsampling, SnakeBeta convolution blocks.
+The graph is that of the Qwen3-TTS 12 Hz tokenizer's decoder: RVQ, causal convolution, sliding-window transformer,
+ConvNeXt upsampling, SnakeBeta convolution blocks. The engine has its own streaming implementation; `codec_export.py`
+checks that both agree. `CodecSizes` has the sizes of the embedded voice.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class CodecSizes:
 
 
 class CausalConv(nn.Module):
-    """Convolution that sees (kernel - 1) * dilation positions of the past and none of the future."""
+    """Causal convolution with a left context of (kernel - 1) * dilation positions."""
 
     def __init__(self, width_in: int, width_out: int, kernel: int, dilation: int = 1, groups: int = 1) -> None:
         super().__init__()
@@ -64,10 +64,10 @@ class CausalConv(nn.Module):
 
 
 class CausalUpsample(nn.Module):
-    """Transposed convolution, kernel k and stride s, whose last k - s samples are cut off.
+    """Causal transposed convolution: kernel k, stride s, without the last k - s samples.
 
-    With k = s or k = 2 s an output block depends on one or two inputs: written as a plain convolution to s * width_out
-    channels, which is what a CPU does fast.
+    With k = s or k = 2 s an output block depends on one or two inputs. It is computed as a convolution to s * width_out
+    channels, which is fast on a CPU.
     """
 
     def __init__(self, width_in: int, width_out: int, kernel: int, stride: int) -> None:
@@ -75,7 +75,7 @@ class CausalUpsample(nn.Module):
         self.conv = nn.ConvTranspose1d(width_in, width_out, kernel, stride=stride)
         self.inputs, rest = divmod(kernel, stride)
         if rest:
-            raise ValueError(f"kernel {kernel} is no multiple of stride {stride}")
+            raise ValueError(f"kernel {kernel} is not a multiple of stride {stride}")
         self.stride = stride
 
     def forward(self, x: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ class CausalUpsample(nn.Module):
 
 
 def snake_beta(x: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
-    """[B, width, T] -> the same; sin^2 is written as half of 1 - cos. Training compiles it: fused, it costs a tenth."""
+    """SnakeBeta on [B, width, T], with sin^2(x) as (1 - cos(2x)) / 2. Compiled for training: fused it takes 10 %."""
     double_rate = (2 * alpha.exp())[:, None].to(x.dtype)
     half_height = (0.5 / (beta.exp() + SNAKE_FLOOR))[:, None].to(x.dtype)
     return x + half_height * (1 - torch.cos(double_rate * x))
@@ -137,14 +137,16 @@ class Attention(nn.Module):
         self.q_proj, self.k_proj, self.v_proj = (nn.Linear(sizes.hidden_size, width, bias=False) for _ in range(3))
         self.o_proj = nn.Linear(width, sizes.hidden_size, bias=False)
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    def forward(self, x: Tensor, rope_tables: tuple[Tensor, Tensor]) -> Tensor:
         B, T, _ = x.shape
         q, k, v = (
             project(x).view(B, T, self.heads, -1).transpose(1, 2) for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         age = torch.arange(T, device=x.device)[:, None] - torch.arange(T, device=x.device)
         seen = (age >= 0) & (age < self.window)
-        mixed = functional.scaled_dot_product_attention(_rotate(q, rotation), _rotate(k, rotation), v, attn_mask=seen)
+        mixed = functional.scaled_dot_product_attention(
+            _rotate(q, rope_tables), _rotate(k, rope_tables), v, attn_mask=seen
+        )
         return self.o_proj(mixed.transpose(1, 2).reshape(B, T, -1))
 
 
@@ -169,8 +171,8 @@ class TransformerLayer(nn.Module):
         self.mlp = GatedMlp(sizes)
         self.mlp_layer_scale = Scale(sizes.hidden_size, sizes.layer_scale_initial_scale)
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-        x = x + self.self_attn_layer_scale(self.self_attn(self.input_layernorm(x), rotation))
+    def forward(self, x: Tensor, rope_tables: tuple[Tensor, Tensor]) -> Tensor:
+        x = x + self.self_attn_layer_scale(self.self_attn(self.input_layernorm(x), rope_tables))
         return x + self.mlp_layer_scale(self.mlp(self.post_attention_layernorm(x)))
 
 
@@ -186,16 +188,16 @@ class PreTransformer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         angles = torch.outer(torch.arange(x.shape[1], device=x.device).float(), self.rates).repeat(1, 2)
-        rotation = (angles.cos(), angles.sin())
+        rope_tables = (angles.cos(), angles.sin())
         x = self.input_proj(x)
         for layer in self.layers:
-            x = layer(x, rotation)
+            x = layer(x, rope_tables)
         return self.output_proj(self.norm(x))
 
 
-def _rotate(x: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+def _rotate(x: Tensor, rope_tables: tuple[Tensor, Tensor]) -> Tensor:
     first, second = x.chunk(2, dim=-1)
-    return x * rotation[0].to(x.dtype) + torch.cat([-second, first], dim=-1) * rotation[1].to(x.dtype)
+    return x * rope_tables[0].to(x.dtype) + torch.cat([-second, first], dim=-1) * rope_tables[1].to(x.dtype)
 
 
 class Codebook(nn.Module):
@@ -206,13 +208,13 @@ class Codebook(nn.Module):
 
 
 class ResidualQuantizer(nn.Module):
-    """Sum of looked-up entries, projected to the codec's width."""
+    """Sum of codebook entries, projected to the codec width."""
 
-    def __init__(self, books: Tensor, width: int) -> None:
+    def __init__(self, codebooks: Tensor, width: int) -> None:
         super().__init__()
-        levels = nn.ModuleList(nn.ModuleDict({"_codebook": Codebook(entries)}) for entries in books)
+        levels = nn.ModuleList(nn.ModuleDict({"_codebook": Codebook(entries)}) for entries in codebooks)
         self.vq = nn.ModuleDict({"layers": levels})
-        self.output_proj = nn.Conv1d(books.shape[-1], width, 1, bias=False)
+        self.output_proj = nn.Conv1d(codebooks.shape[-1], width, 1, bias=False)
 
     def forward(self, codes: Tensor) -> Tensor:
         entries = [
@@ -223,18 +225,18 @@ class ResidualQuantizer(nn.Module):
 
 
 class Quantizer(nn.Module):
-    def __init__(self, books: Tensor, sizes: CodecSizes) -> None:
+    def __init__(self, codebooks: Tensor, sizes: CodecSizes) -> None:
         super().__init__()
         self.semantic = sizes.num_semantic_quantizers
-        self.rvq_first = ResidualQuantizer(books[: self.semantic], sizes.codebook_dim)
-        self.rvq_rest = ResidualQuantizer(books[self.semantic :], sizes.codebook_dim)
+        self.rvq_first = ResidualQuantizer(codebooks[: self.semantic], sizes.codebook_dim)
+        self.rvq_rest = ResidualQuantizer(codebooks[self.semantic :], sizes.codebook_dim)
 
     def forward(self, codes: Tensor) -> Tensor:
         return self.rvq_first(codes[..., : self.semantic]) + self.rvq_rest(codes[..., self.semantic :])
 
 
 class ResidualUnit(nn.Module):
-    """Starts as the identity: its second convolution starts at nought."""
+    """Residual unit, initialized as the identity (the second convolution starts at zero)."""
 
     def __init__(self, width: int, dilation: int) -> None:
         super().__init__()
@@ -258,7 +260,7 @@ class DecoderBlock(nn.Module):
             *(ResidualUnit(width_out, dilation) for dilation in RESIDUAL_DILATIONS),
         )
         self.skip_units = False
-        """True while training leaves the residual units at the identity, at no cost."""
+        """If true, the residual units are skipped (they are still the identity), which saves time."""
 
     def forward(self, x: Tensor) -> Tensor:
         return self.block[:2](x) if self.skip_units else self.block(x)
@@ -267,12 +269,12 @@ class DecoderBlock(nn.Module):
 class CodecDecoder(nn.Module):
     """Codes int64 [B, T, Q] -> samples [B, 1920 T]."""
 
-    def __init__(self, sizes: CodecSizes, books: Tensor | None = None) -> None:
+    def __init__(self, sizes: CodecSizes, codebooks: Tensor | None = None) -> None:
         super().__init__()
         self.sizes = sizes
-        if books is None:
-            books = torch.zeros(sizes.num_quantizers, sizes.codebook_size, sizes.codebook_dim // 2)
-        self.quantizer = Quantizer(books, sizes)
+        if codebooks is None:
+            codebooks = torch.zeros(sizes.num_quantizers, sizes.codebook_size, sizes.codebook_dim // 2)
+        self.quantizer = Quantizer(codebooks, sizes)
         self.pre_conv = CausalConv(sizes.codebook_dim, sizes.latent_dim, 3)
         self.pre_transformer = PreTransformer(sizes)
         latent = sizes.latent_dim

@@ -1,11 +1,9 @@
-"""Where the codec decoder's training starts: from the voice in this repository, or with a front that hands on the
-mel spectrogram exactly.
+"""Initialize the codec decoder: from the voice in this repository, or with a closed-form front.
 
-Owns the closed form of that front. The codes stand for stacked log-mel frames by a linear map that the tables hold,
-so nothing of quantiser, transformer and upsampling has to be learnt before the layers behind them can learn to
-sound: at 100 Hz a position carries the mel frame of its hop and, where its own codec frame knows them, the next
-two. Left to training from a random start that map stays blurred for hours, and consonants with it. Knows no data
-but the tables and sample codes.
+The front (quantizer, transformer, first upsampling stages) is set so that it reproduces the mel spectrogram. This is
+possible because codes map to stacked log-mel frames by a linear function, which the tables contain. At 100 Hz each
+position then carries the mel frame of its hop and, within its codec frame, of the next two hops. With random
+initialization this function is still blurred after hours of training, and consonants with it.
 """
 
 from __future__ import annotations
@@ -18,31 +16,31 @@ from codec_tables import MEL_BANDS, MELS_PER_FRAME, Tables
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from legato.models import names
+from legato.weights import name_mapping as names
 
 SCALE = 2.0
-"""Log-mel values are divided by this: about one standard deviation."""
+"""Log-mel values are divided by this (about one standard deviation)."""
 HALF_KEPT, REST_KEPT, QUARTER_KEPT = 150, 100, 120
-"""Components of a half frame (four hops), of the half after it, and of a quarter (two hops)."""
+"""Number of components for a half frame (four hops), for the following half, and for a quarter (two hops)."""
 ANCHOR = 128.0
-"""A constant channel that outweighs the others makes RMSNorm a linear map."""
+"""Value of a constant channel that dominates the RMS, so that RMSNorm is approximately linear."""
 BRANCH_GAIN = 0.3
 
 
 @torch.no_grad()
-def start_from_tables(net: CodecDecoder, tables: Tables, codes: Tensor) -> None:
-    """Sets everything before the first convolution at 100 Hz; `codes` [T, 8] are samples of what will be decoded."""
-    unit = float(tables.books[0].std())
+def init_from_tables(net: CodecDecoder, tables: Tables, codes: Tensor) -> None:
+    """Set all parameters before the first convolution at 100 Hz. `codes` [T, 8]: typical codes."""
+    unit = float(tables.codebooks[0].std())
     band_mean = tables.mean.view(MELS_PER_FRAME, MEL_BANDS).mean(0)
     to_mel = unit * tables.basis / SCALE
     offset = (tables.mean.view(MELS_PER_FRAME, MEL_BANDS) - band_mean).reshape(-1) / SCALE
     hops = (tables.decode(codes).view(-1, MELS_PER_FRAME, MEL_BANDS) - band_mean) / SCALE
     halves = _directions(hops.reshape(-1, 4 * MEL_BANDS), HALF_KEPT)
     quarters = _directions(hops.reshape(-1, 2 * MEL_BANDS), QUARTER_KEPT)
-    _set_quantiser(net, tables.books / unit)
-    _set_transformer(net, tables.books.shape[-1])
+    _set_quantizer(net, tables.codebooks / unit)
+    _set_transformer(net, tables.codebooks.shape[-1])
     for upsample, convnext in net.upsample:
-        _quieten(convnext)
+        _init_identity(convnext)
         upsample.conv.weight.zero_()
         upsample.conv.bias.zero_()
     _set_halves(net.upsample[0][0].conv.weight, to_mel, offset, halves)
@@ -53,38 +51,38 @@ def start_from_tables(net: CodecDecoder, tables: Tables, codes: Tensor) -> None:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """The weights stored in a voice's `speech_tokenizer`, as float32, under the training net's names."""
+    """Read the weights of a `speech_tokenizer` folder as float32, with the names of the training net."""
     stored = load_file(str(folder / names.MAIN_FILE))
     return {name.removeprefix(names.DECODER): value.float() for name, value in stored.items()}
 
 
 def front_parameters(net: CodecDecoder) -> list[nn.Parameter]:
-    """What starts as the closed form, and is trained gently."""
+    """Parameters that start from the closed form and are trained with a lower learning rate."""
     parts = [net.quantizer, net.pre_conv, net.pre_transformer, *(upsample for upsample, _ in net.upsample)]
     return [parameter for part in parts for parameter in part.parameters()]
 
 
 def _directions(rows: Tensor, kept: int) -> Tensor:
-    """[N, D] -> [D, kept], orthonormal, the strongest first."""
+    """Principal directions of the rows: [N, D] -> [D, kept], orthonormal, strongest first."""
     _, directions = torch.linalg.eigh(rows.T @ rows)
     return directions.flip(1)[:, :kept]
 
 
-def _set_quantiser(net: CodecDecoder, books: Tensor) -> None:
+def _set_quantizer(net: CodecDecoder, codebooks: Tensor) -> None:
     level = 0
     for group in (net.quantizer.rvq_first, net.quantizer.rvq_rest):
         for layer in group.vq["layers"]:
-            layer["_codebook"].embedding_sum.copy_(books[level])
+            layer["_codebook"].embedding_sum.copy_(codebooks[level])
             level += 1
         group.output_proj.weight.copy_(torch.eye(*group.output_proj.weight.shape[:2])[..., None])
     net.pre_conv.conv.weight.zero_()
     net.pre_conv.conv.bias.zero_()
-    width = books.shape[-1]
+    width = codebooks.shape[-1]
     net.pre_conv.conv.weight[:width, :width, -1] = torch.eye(width)
 
 
 def _set_transformer(net: CodecDecoder, width: int) -> None:
-    """Channel `width` is the anchor: one at the way out."""
+    """Make the transformer the identity. Channel `width` is the constant (anchor), equal to one at the output."""
     transformer = net.pre_transformer
     gain = ANCHOR / transformer.norm.weight.shape[0] ** 0.5
     for projection, anchor in ((transformer.input_proj, 0.0), (transformer.output_proj, 1 / ANCHOR)):
@@ -102,15 +100,15 @@ def _set_transformer(net: CodecDecoder, width: int) -> None:
         layer.mlp.down_proj.weight.zero_()
 
 
-def _quieten(block: ConvNeXt) -> None:
-    """The block starts as the identity."""
+def _init_identity(block: ConvNeXt) -> None:
+    """Set the block to the identity."""
     block.pwconv2.weight.zero_()
     block.pwconv2.bias.zero_()
     block.gamma.fill_(BRANCH_GAIN)
 
 
 def _set_halves(weight: Tensor, to_mel: Tensor, offset: Tensor, halves: Tensor) -> None:
-    """12.5 -> 25 Hz, weight [256, 256, 2]. Out: this half, the half after it, one, which half."""
+    """12.5 -> 25 Hz, weight [256, 256, 2]. Output channels: this half, the next half, constant 1, index of the half."""
     width, size = to_mel.shape[1], halves.shape[0]
     for place in range(2):
         rows = slice(place * size, (place + 1) * size)
@@ -125,7 +123,7 @@ def _set_halves(weight: Tensor, to_mel: Tensor, offset: Tensor, halves: Tensor) 
 
 
 def _set_quarters(weight: Tensor, halves: Tensor, quarters: Tensor) -> None:
-    """25 -> 50 Hz. Out: this quarter, the quarter after it, one, which half, which quarter."""
+    """25 -> 50 Hz. Output channels: this quarter, the next quarter, constant 1, indices of half and quarter."""
     one_in, one = HALF_KEPT + REST_KEPT, 2 * QUARTER_KEPT
     size = quarters.shape[0]
     first, second = halves[:size].T @ quarters, halves[size:].T @ quarters
@@ -140,7 +138,7 @@ def _set_quarters(weight: Tensor, halves: Tensor, quarters: Tensor) -> None:
 
 
 def _set_hops(weight: Tensor, quarters: Tensor) -> None:
-    """50 -> 100 Hz. Out: the mel frames of this hop and of the next two, one, which half, quarter and hop."""
+    """50 -> 100 Hz. Output channels: mel frames of this and the next two hops, constant 1, indices of half to hop."""
     one_in, one, bands = 2 * QUARTER_KEPT, 3 * MEL_BANDS, MEL_BANDS
     first, second = quarters[:bands].T, quarters[bands:].T
     here, after = slice(0, QUARTER_KEPT), slice(QUARTER_KEPT, one_in)

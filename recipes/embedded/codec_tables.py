@@ -1,7 +1,7 @@
-"""The frozen tables of the codec: principal components of stacked log-mel frames, and residual codebooks over them.
+"""Frozen codec tables: PCA of stacked log-mel frames and residual codebooks.
 
-Owns which tables are in force: those that the cache holds (`features.py --fit`), else the ones beside this file,
-which the voice in the repository was made with. Knows no audio.
+Tables in the cache (fitted with `features.py --fit`) take precedence over `tables.safetensors` in this folder, with
+which the voice in the repository was trained.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-import places
+import paths
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -17,39 +17,44 @@ from torch import Tensor
 MEL_BANDS = 80
 MELS_PER_FRAME = 8
 COMPONENTS = 128
-BOOKS = 8
-BOOK_SIZE = 512
-FITTED = places.CODEC / "tables.safetensors"
+NUM_CODEBOOKS = 8
+CODEBOOK_SIZE = 512
+FITTED = paths.CODEC / "tables.safetensors"
 SHIPPED = Path(__file__).with_name("tables.safetensors")
 
 
 @dataclasses.dataclass(frozen=True)
 class Tables:
-    """The frozen encoder: mean [640], basis [640, 128], books [8, 512, 128]."""
+    """The frozen encoder: mean [640], basis [640, 128], codebooks [8, 512, 128]."""
 
     mean: Tensor
     basis: Tensor
-    books: Tensor
+    codebooks: Tensor
 
     @classmethod
     def load(cls, device: str = "cpu") -> Tables:
-        return cls(**load_file(str(FITTED if FITTED.exists() else SHIPPED), device=device))
+        return cls.read(FITTED if FITTED.exists() else SHIPPED, device)
+
+    @classmethod
+    def read(cls, path: Path, device: str = "cpu") -> Tables:
+        tensors = load_file(str(path), device=device)
+        return cls(mean=tensors["mean"], basis=tensors["basis"], codebooks=tensors["books"])
 
     def save(self) -> None:
-        save_file(dataclasses.asdict(self), str(FITTED))
+        save_file({"mean": self.mean, "basis": self.basis, "books": self.codebooks}, str(FITTED))
 
     def encode(self, stacked: Tensor) -> Tensor:
-        """Stacked log-mel [frames, 640] -> codes int64 [frames, 8]: in each book the entry nearest to what is left."""
+        """Residual quantization: stacked log-mel [frames, 640] -> codes int64 [frames, 8]."""
         rest = (stacked - self.mean) @ self.basis
         codes = []
-        for book in self.books:
-            codes.append(nearest(rest, book))
-            rest = rest - book[codes[-1]]
+        for codebook in self.codebooks:
+            codes.append(nearest(rest, codebook))
+            rest = rest - codebook[codes[-1]]
         return torch.stack(codes, dim=1)
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Codes [frames, 8] -> the stacked log-mel [frames, 640] that they stand for."""
-        latent = torch.stack([book[codes[:, level]] for level, book in enumerate(self.books)]).sum(0)
+        """Codes [frames, 8] -> stacked log-mel [frames, 640]."""
+        latent = torch.stack([codebook[codes[:, level]] for level, codebook in enumerate(self.codebooks)]).sum(0)
         return latent @ self.basis.T + self.mean
 
 

@@ -1,9 +1,8 @@
-"""Trains the codec decoder on the tapes: spectral losses first, then with discriminators. Resumable, budgeted, CPU
-or CUDA.
+"""Train the codec decoder: first with spectral losses, then with discriminators. Resumable; CPU or CUDA.
 
-Owns the checkpoint `codec/decoder.pt` (weights, running averages, optimisers, seconds spent in either phase). A
-phase ends when its budget is spent; run again with a larger budget, or with more speech on the tapes, it goes
-on. The learning rate depends on the share of the budget that is spent, so that it is small at the end.
+The checkpoint `codec/decoder.pt` has weights, averaged weights, optimizer states and the seconds spent per phase. A
+phase ends when its budget is used up; run it again with a larger budget, or with more speech, to continue. The learning
+rate is a function of the used share of the budget.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from pathlib import Path
 
 import codec_net
 import numpy as np
-import places
+import paths
 import torch
-from codec_data import Data
+from codec_data import CropSampler
 from codec_losses import (
     Discriminators,
     discriminator_loss,
@@ -28,87 +27,96 @@ from codec_losses import (
     spectral_loss,
 )
 from codec_net import CodecDecoder, CodecSizes
-from codec_start import front_parameters, read_weights, start_from_tables
+from codec_start import front_parameters, init_from_tables, read_weights
 from codec_tables import Tables
 from speech import FRAME_SAMPLES
 from torch import Tensor
 
 from legato.config.codec_checkpoint import CODEC_FOLDER
 
-CHECKPOINT = places.CODEC / "decoder.pt"
+CHECKPOINT = paths.CODEC / "decoder.pt"
 CROPS_FRAMES = {"spectral": (10, 12, 16, 24, 48, 96), "adversarial": (8, 12, 24)}
-"""Lengths of the crops; a batch has one. The long ones reach over sentence ends and past the attention window."""
+"""Crop lengths; all crops of a batch have the same length. Long crops span sentence ends and the attention window."""
 WARM_UP_FRAMES = 2
-"""At the start of a crop, left out of the loss: their past is missing."""
-JUDGED_FRAMES = 5
+"""Frames at the start of a crop that are excluded from the loss, because their left context is missing."""
+DISCRIMINATOR_FRAMES = 5
 TERM_WEIGHTS = {"generator": 0.7, "features": 1.0, "spectral": 1.0}
-"""Sizes of the gradients at the wave, relative to each other."""
+"""Relative norms of the gradients of the loss terms with respect to the wave."""
 PEAK_RATE = {"spectral": 1e-3, "adversarial": 3e-4}
 FRONT_SHARE = 0.1
-"""Learning rate of the closed-form front, relative to what has to be learnt from nothing."""
+"""Learning rate of the closed-form front relative to the randomly initialized layers."""
 AVERAGE_DECAY = 0.998
 SAVE_EVERY_S = 60.0
 SAMPLE_CROPS, SAMPLE_CROP_FRAMES = 60, 100
-"""What shows the closed form which codes there are."""
+"""Crops from which the closed form takes its typical codes."""
+_CHECKPOINT_KEYS = {
+    "net": "net",
+    "average": "average",
+    "discriminators": "judges",
+    "optimizer": "optimiser",
+    "discriminator_optimizer": "judges_optimiser",
+}
+"""Attribute of `Training` -> key in the checkpoint."""
 
 
 class Training:
-    """Everything that a checkpoint holds."""
+    """Training state: the contents of a checkpoint."""
 
     def __init__(self, device: str) -> None:
         self.device = device
         sizes = CodecSizes()
-        books = Tables.load().books
-        self.net = CodecDecoder(sizes, books / books[0].std()).to(device)
+        codebooks = Tables.load().codebooks
+        self.net = CodecDecoder(sizes, codebooks / codebooks[0].std()).to(device)
         self.average = CodecDecoder(sizes).to(device)
         self.average.load_state_dict(self.net.state_dict())
-        self.judges = Discriminators().to(device)
+        self.discriminators = Discriminators().to(device)
         front = front_parameters(self.net)
         known = {id(parameter) for parameter in front}
         groups = [
             {"params": front, "share": FRONT_SHARE},
             {"params": [p for p in self.net.parameters() if id(p) not in known], "share": 1.0},
         ]
-        self.optimiser = torch.optim.AdamW(groups, 1e-3, betas=(0.8, 0.95), weight_decay=0.01, fused=True)
-        self.judges_optimiser = torch.optim.AdamW(self.judges.parameters(), 3e-4, betas=(0.8, 0.95), fused=True)
+        self.optimizer = torch.optim.AdamW(groups, 1e-3, betas=(0.8, 0.95), weight_decay=0.01, fused=True)
+        self.discriminator_optimizer = torch.optim.AdamW(
+            self.discriminators.parameters(), 3e-4, betas=(0.8, 0.95), fused=True
+        )
         self.steps = {"spectral": 0, "adversarial": 0}
         self.spent_s = {"spectral": 0.0, "adversarial": 0.0}
         self.norms: dict[str, float] = {}
 
     def begin(self, codes: Tensor) -> None:
-        """With the closed form in front; `codes` [T, 8] are samples of what will be decoded."""
-        start_from_tables(self.net, Tables.load(), codes)
+        """Initialize with the closed-form front. `codes` [T, 8]: typical codes."""
+        init_from_tables(self.net, Tables.load(), codes)
         self.average.load_state_dict(self.net.state_dict())
 
-    def begin_from_voice(self, folder: Path) -> None:
-        """With the weights that a voice's folder holds."""
+    def load_voice(self, folder: Path) -> None:
+        """Initialize with the weights of a voice folder."""
         self.net.load_state_dict(read_weights(folder / CODEC_FOLDER))
         self.average.load_state_dict(self.net.state_dict())
 
     def save(self, path: Path) -> None:
-        parts = ("net", "average", "judges", "optimiser", "judges_optimiser")
-        state = {name: getattr(self, name).state_dict() for name in parts}
+        state = {key: getattr(self, name).state_dict() for name, key in _CHECKPOINT_KEYS.items()}
         partial = path.with_suffix(".partial")
         torch.save({**state, "steps": self.steps, "spent_s": self.spent_s, "norms": self.norms}, partial)
         partial.rename(path)
 
     def load(self, path: Path) -> None:
         state = torch.load(path, map_location=self.device)
-        trained = ["net", "average", "optimiser"]
+        trained = ["net", "average", "optimizer"]
         if state["steps"]["adversarial"]:
-            trained += ["judges", "judges_optimiser"]
+            trained += ["discriminators", "discriminator_optimizer"]
         for name in trained:
-            getattr(self, name).load_state_dict(state[name])
+            getattr(self, name).load_state_dict(state[_CHECKPOINT_KEYS[name]])
         self.steps, self.spent_s, self.norms = state["steps"], state["spent_s"], state["norms"]
 
     def skip_last_units(self, skip: bool) -> None:
-        """The residual units at 24 kHz cost as much as all else; a CPU leaves them at the identity, their start."""
+        """Skip the residual units at 24 kHz, which take half of the time. On a CPU they are left at the identity."""
         for net in (self.net, self.average):
             net.decoder[len(net.sizes.upsample_rates)].skip_units = skip
 
     @torch.no_grad()
-    def follow(self, phase: str) -> None:
-        """Moves the running average towards the weights."""
+    def update_average(self, phase: str) -> None:
+        """Update the exponential moving average of the weights."""
         decay = min(AVERAGE_DECAY, (1 + self.steps[phase]) / (10 + self.steps[phase]))
         torch._foreach_lerp_(list(self.average.parameters()), list(self.net.parameters()), 1 - decay)
 
@@ -123,37 +131,38 @@ class Training:
         return {"loss": float(loss.detach()), "mel": float(mel)}
 
     def adversarial_step(self, codes: Tensor, wanted: Tensor, rate: float) -> dict[str, float]:
-        """One step of the judges, one of the decoder. The terms' gradients at the wave get fixed relative sizes.
+        """One step of the discriminators and one of the decoder.
 
-        The judges hear a part of the crop only: they cost more than the decoder.
+        The gradients of the loss terms are scaled to fixed relative norms. The discriminators get only a part of the
+        crop, because they are slower than the decoder.
         """
         made = self.decode(codes)[:, WARM_UP_FRAMES * FRAME_SAMPLES :]
         wave = made.detach().requires_grad_(True)
-        part = self._judged_part(wave.shape[1])
+        part = self._discriminator_crop(wave.shape[1])
         with torch.autocast(self.device.split(":")[0], torch.bfloat16):
-            of_real = self.judges(wanted[:, part])
-            judged = discriminator_loss(of_real, self.judges(made.detach()[:, part]))
-        self.judges_optimiser.zero_grad()
-        judged.backward()
-        for group in self.judges_optimiser.param_groups:
+            of_real = self.discriminators(wanted[:, part])
+            critic_loss = discriminator_loss(of_real, self.discriminators(made.detach()[:, part]))
+        self.discriminator_optimizer.zero_grad()
+        critic_loss.backward()
+        for group in self.discriminator_optimizer.param_groups:
             group["lr"] = rate
-        self.judges_optimiser.step()
+        self.discriminator_optimizer.step()
 
         with torch.autocast(self.device.split(":")[0], torch.bfloat16):
-            of_made = self.judges(wave[:, part])
+            of_made = self.discriminators(wave[:, part])
             terms = {"generator": generator_loss(of_made), "features": feature_loss(of_real, of_made)}
         terms["spectral"], mel = spectral_loss(wave, wanted)
-        towards = self._balanced(terms, wave)
+        towards = self._balanced_gradient(terms, wave)
         self._update(lambda: made.backward(towards), rate)
         values = {name: float(term.detach()) for name, term in terms.items()}
-        return {"judged": float(judged.detach()), "mel": float(mel), **values}
+        return {"judged": float(critic_loss.detach()), "mel": float(mel), **values}
 
-    def _judged_part(self, samples: int) -> slice:
-        length = min(samples, JUDGED_FRAMES * FRAME_SAMPLES)
+    def _discriminator_crop(self, samples: int) -> slice:
+        length = min(samples, DISCRIMINATOR_FRAMES * FRAME_SAMPLES)
         start = int(torch.randint(samples - length + 1, ()))
         return slice(start, start + length)
 
-    def _balanced(self, terms: dict[str, Tensor], wave: Tensor) -> Tensor:
+    def _balanced_gradient(self, terms: dict[str, Tensor], wave: Tensor) -> Tensor:
         total = torch.zeros_like(wave)
         for name, term in terms.items():
             (gradient,) = torch.autograd.grad(term, wave, retain_graph=name == "generator")
@@ -163,37 +172,37 @@ class Training:
         return total
 
     def _update(self, backward: Callable[[], None], rate: float) -> None:
-        self.optimiser.zero_grad()
+        self.optimizer.zero_grad()
         backward()
         torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
-        for group in self.optimiser.param_groups:
+        for group in self.optimizer.param_groups:
             group["lr"] = rate * group["share"]
-        self.optimiser.step()
+        self.optimizer.step()
 
 
 def learning_rate(peak: float, steps: int, share: float) -> float:
-    """A short rise, then half a cosine over the budget down to a twentieth."""
+    """Linear warm-up, then a half cosine over the budget down to 5 %."""
     return peak * min(1.0, (steps + 1) / 100) * (0.05 + 0.475 * (1 + math.cos(math.pi * min(share, 1.0))))
 
 
-def clock(wall: bool) -> float:
-    """What a budget counts: CPU seconds, or seconds of the wall (an accelerator, or a date to be kept)."""
+def budget_clock(wall: bool) -> float:
+    """Clock of the budget: wall-clock seconds if `wall`, else CPU seconds."""
     return time.monotonic() if wall else time.process_time()
 
 
-def batches(data: Data, phase: str, frames_per_batch: int) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(data: CropSampler, phase: str, frames_per_batch: int) -> Iterator[tuple[Tensor, Tensor]]:
     while True:
         frames = int(data.generator.choice(CROPS_FRAMES[phase]))
-        yield data.batch(max(1, frames_per_batch // frames), frames)
+        yield data.sample_batch(max(1, frames_per_batch // frames), frames)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One call: how long to train, on what."""
+    """Options of one run."""
 
     phase: str
     budget_s: float
-    """Of the phase in all, earlier calls included."""
+    """Total for the phase, including earlier runs."""
     peak_rate: float
     frames_per_batch: int
     device: str
@@ -207,13 +216,13 @@ def train(plan: Plan) -> None:
     if CHECKPOINT.exists():
         training.load(CHECKPOINT)
     elif plan.from_voice:
-        training.begin_from_voice(places.VOICE_FOLDER)
-    data = Data(np.random.default_rng(sum(training.steps.values())))
+        training.load_voice(paths.VOICE_FOLDER)
+    data = CropSampler(np.random.default_rng(sum(training.steps.values())))
     data.reload()
     if not (CHECKPOINT.exists() or plan.from_voice):
-        training.begin(data.batch(SAMPLE_CROPS, SAMPLE_CROP_FRAMES)[0].flatten(0, 1))
+        training.begin(data.sample_batch(SAMPLE_CROPS, SAMPLE_CROP_FRAMES)[0].flatten(0, 1))
     training.skip_last_units(not plan.last_units)
-    before, started, saved = training.spent_s[phase], clock(plan.wall), time.monotonic()
+    before, started, saved = training.spent_s[phase], budget_clock(plan.wall), time.monotonic()
     print(f"{phase}: {data.hours():.2f} h of speech, {before:.0f} of {plan.budget_s:.0f} s spent", flush=True)
     step = training.spectral_step if phase == "spectral" else training.adversarial_step
     sums: dict[str, float] = {}
@@ -228,8 +237,8 @@ def train(plan: Plan) -> None:
             sums[name] = sums.get(name, 0.0) + value
         training.steps[phase] += 1
         summed += 1
-        training.follow(phase)
-        training.spent_s[phase] = before + clock(plan.wall) - started
+        training.update_average(phase)
+        training.spent_s[phase] = before + budget_clock(plan.wall) - started
         if training.steps[phase] % 50 == 0:
             means = " ".join(f"{name} {value / summed:.3f}" for name, value in sums.items())
             print(f"{phase} {training.steps[phase]} {training.spent_s[phase]:.0f} s: {means}", flush=True)
@@ -244,27 +253,27 @@ def train(plan: Plan) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("phase", choices=("spectral", "adversarial"))
-    parser.add_argument("--budget-s", type=float, required=True, help="CPU seconds; of the wall with --wall or CUDA")
-    parser.add_argument("--wall", action="store_true", help="count seconds of the wall on a CPU too")
-    parser.add_argument("--peak-rate", type=float, help="highest learning rate")
+    parser.add_argument("--budget-s", type=float, required=True, help="CPU seconds (wall-clock with --wall or CUDA)")
+    parser.add_argument("--wall", action="store_true", help="count wall-clock seconds also on a CPU")
+    parser.add_argument("--peak-rate", type=float, help="peak learning rate")
     parser.add_argument("--frames-per-batch", type=int, default=120)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--last-units", action="store_true", help="train the residual units at 24 kHz too")
-    parser.add_argument("--from-voice", action="store_true", help="first call: go on from the repository's voice")
+    parser.add_argument("--last-units", action="store_true", help="also train the residual units at 24 kHz")
+    parser.add_argument("--from-voice", action="store_true", help="first run: start from the repository's voice")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    torch._dynamo.config.recompile_limit = 64  # one graph for each width, with and without gradients
+    torch._dynamo.config.recompile_limit = 64  # one graph per width, with and without gradients
     codec_net.snake_beta = torch.compile(codec_net.snake_beta, dynamic=True)
     plan = Plan(
-        arguments.phase,
-        arguments.budget_s,
-        arguments.peak_rate or PEAK_RATE[arguments.phase],
-        arguments.frames_per_batch,
-        arguments.device,
-        arguments.wall or arguments.device != "cpu",
-        arguments.last_units,
-        arguments.from_voice,
+        phase=arguments.phase,
+        budget_s=arguments.budget_s,
+        peak_rate=arguments.peak_rate or PEAK_RATE[arguments.phase],
+        frames_per_batch=arguments.frames_per_batch,
+        device=arguments.device,
+        wall=arguments.wall or arguments.device != "cpu",
+        last_units=arguments.last_units,
+        from_voice=arguments.from_voice,
     )
     train(plan)
 

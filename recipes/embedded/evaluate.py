@@ -1,9 +1,8 @@
-"""Scores the shipped voice on the held-out sentences, beside what bounds it from above: the teacher, its codes
-resynthesised, and the talker with the teacher's own durations.
+"""Evaluate the shipped voice on held-out sentences, together with its upper bounds.
 
-Owns the record `docs/voice/evaluation.json` and its table `docs/voice/evaluation.md`. `voice` goes through the Legato
-package and the files that ship. Word error rate by whisper tiny.en on both texts as our own normaliser speaks them, so
-that *3:30 p.m.* and *three thirty pm* are the same words.
+Upper bounds: the teacher, resynthesis of the teacher's codes, and the talker with the teacher's durations. `voice` is
+the shipped voice, run through the Legato package. Results go to `docs/voice/evaluation.json` and `evaluation.md`. Word
+error rate by whisper tiny.en; both texts are normalized first, so that *3:30 p.m.* and *three thirty pm* are equal.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import jiwer
-import judge
+import metrics
 import numpy as np
-import places
+import paths
 import torch
 from alignment import align, quarter_track
 from codec_tables import Tables
@@ -27,25 +26,25 @@ from evaluation_record import LISTS, Score, record, table
 from features import stacked
 from numpy.typing import NDArray
 from sizes import SPEAKERS
-from speech import LEAD_SAMPLES, SAMPLE_RATE_HZ, Sentence, Store, stores
+from speech import LEAD_SAMPLES, SAMPLE_RATE_HZ, Sentence, SpeechStore, stores
 
-from legato.text.normalize_en import EnglishNormalizer, SpokenWord
+from legato.text.english.normalizer import EnglishNormalizer, NormalizedWord
 
 Wave = NDArray[np.float32]
 RECORD = Path(__file__).resolve().parents[2] / "docs" / "voice"
 
 
 def held_out() -> dict[str, list[str]]:
-    """The committed sentences by list."""
-    found = json.loads(places.HELD_OUT.read_text())
+    """The held-out sentences by list."""
+    found = json.loads(paths.HELD_OUT.read_text())
     return {**found, "hard": [*found["hard"]["wordnet"], *found["hard"]["own"]]}
 
 
 def spoken_form(text: str) -> str:
-    """Lower-case words as they are said: what is compared."""
+    """Normalized lower-case words, for comparing texts."""
     normalizer = EnglishNormalizer()
     items = normalizer.push(text) + normalizer.finish()
-    spoken = [item.text for item in items if isinstance(item, SpokenWord)]
+    spoken = [item.text for item in items if isinstance(item, NormalizedWord)]
     words = [" ".join(word[:-1]) if word.endswith(".") else word for word in spoken]
     return " ".join(words).lower().replace("-", " ").replace("'", "")
 
@@ -53,27 +52,27 @@ def spoken_form(text: str) -> str:
 Decode = Callable[[torch.Tensor], Wave]
 """Codes [T, 8] -> samples."""
 Runs = Sequence[tuple[Sequence[str], Sequence[Wave]]]
-"""Texts and waves, for each seed."""
+"""(texts, waves) for each seed."""
 
 
 def score(system: str, speaker: str, name: str, runs: Runs, *, sound: bool) -> Score:
-    """`runs`: (texts, waves) of each seed. MOS is taken of the first run alone."""
+    """Score one system on one list. `sound`: compute MOS, on the first run only."""
     by_seed: list[float] = []
     wrong: list[tuple[float, str]] = []
     for texts, waves in runs:
         references = [spoken_form(text) for text in texts]
-        heard = [spoken_form(judge.transcribe(wave, SAMPLE_RATE_HZ)) for wave in waves]
+        heard = [spoken_form(metrics.transcribe(wave, SAMPLE_RATE_HZ)) for wave in waves]
         by_seed.append(round(float(jiwer.wer(references, heard)), 4))
         wrong += [(float(jiwer.wer(r, h)), f"{r} -> {h}") for r, h in zip(references, heard, strict=True) if r != h]
     texts, waves = runs[0]
     return Score(
-        system,
-        speaker,
-        name,
-        len(texts),
-        round(statistics.mean(by_seed), 4),
-        by_seed,
-        judge.mos(waves, SAMPLE_RATE_HZ) if sound else {},
+        system=system,
+        speaker=speaker,
+        list=name,
+        sentences=len(texts),
+        wer=round(statistics.mean(by_seed), 4),
+        wer_by_seed=by_seed,
+        mos=metrics.mos(waves, SAMPLE_RATE_HZ) if sound else {},
         worst=[line for _, line in sorted(wrong, reverse=True)[:8]],
     )
 
@@ -81,8 +80,8 @@ def score(system: str, speaker: str, name: str, runs: Runs, *, sound: bool) -> S
 # --- systems ---------------------------------------------------------------------------------------------------------
 
 
-def held_sentences(speaker: str, name: str) -> list[tuple[Store, Sentence]]:
-    """The teacher's own readings of a list."""
+def held_sentences(speaker: str, name: str) -> list[tuple[SpeechStore, Sentence]]:
+    """The teacher's recordings of a list."""
     found = []
     for store in stores(held_out=True):
         found += [(store, s) for s in store.sentences() if s.speaker == speaker and s.kind.startswith(name)]
@@ -101,7 +100,7 @@ def codec_waves(speaker: str, name: str, limit: int, decode: Decode) -> tuple[li
 
 
 def oracle_waves(speaker: str, name: str, limit: int, decode: Decode, seed: int) -> tuple[list[str], list[Wave]]:
-    """The running average of the training with the teacher's durations."""
+    """The averaged training weights with the teacher's durations."""
     from generate import generate
 
     chosen = held_sentences(speaker, name)[:limit]
@@ -124,7 +123,7 @@ def trained() -> torch.nn.Module:
 
 
 def training_decoder() -> Decode:
-    """The codec as it is trained: codes [T, 8] -> samples."""
+    """The codec decoder of the training checkpoint."""
     from codec_eval import load_decoder
     from codec_train import CHECKPOINT
 
@@ -139,14 +138,14 @@ def training_decoder() -> Decode:
 
 
 def predicted_waves(texts: Sequence[str], speaker: str, decode: Decode, seed: int, **sampling: float) -> list[Wave]:
-    """The training modules with the run-time front end: for watching a training."""
+    """The training modules with the run-time front end, for monitoring a training run."""
     import train_durations
     from generate import generate
     from sizes import DURATION, LOOK_AHEAD_PHONES, TALKER
 
     from legato.models.durations import DurationNet, SpeakerDurations
-    from legato.text.phones import INVENTORY
-    from legato.text.track_en import EnglishTrack
+    from legato.text.english.phones import INVENTORY
+    from legato.text.english.track import EnglishTrack
 
     net = DurationNet(phones=len(INVENTORY), speakers=len(SPEAKERS), sizes=DURATION, look_ahead=LOOK_AHEAD_PHONES)
     net.load_state_dict(torch.load(train_durations.CHECKPOINT))
@@ -161,7 +160,7 @@ def predicted_waves(texts: Sequence[str], speaker: str, decode: Decode, seed: in
 
 
 def shipped_waves(engine: object, texts: Sequence[str], speaker: str, seed: int) -> tuple[list[Wave], float]:
-    """Through Legato; also seconds of computing a second of speech."""
+    """Waves synthesized by Legato, and the real-time factor."""
     waves: list[Wave] = []
     spent = spoken = 0.0
     for text in texts:
@@ -182,7 +181,7 @@ def similarity(waves: Sequence[Wave], teacher: Sequence[Wave]) -> float:
     return round(float(means[0] @ means[1]), 4)
 
 
-# --- the run ---------------------------------------------------------------------------------------------------------
+# --- main ------------------------------------------------------------------------------------------------------------
 
 
 def scores(arguments: argparse.Namespace) -> Iterator[Score]:
@@ -228,9 +227,9 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=40)
     parser.add_argument("--model", default="embedded")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--quant", default="none", help="as of legato say")
-    parser.add_argument("--words-only", action="store_true", help="no MOS, no speaker likeness")
-    parser.add_argument("--record", type=Path, help=f"folder for evaluation.json and .md; committed: {RECORD}")
+    parser.add_argument("--quant", default="none", help="as in legato say")
+    parser.add_argument("--words-only", action="store_true", help="no MOS and no speaker similarity")
+    parser.add_argument("--record", type=Path, help=f"folder for evaluation.json and .md (committed: {RECORD})")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     rows: list[Score] = []

@@ -1,6 +1,6 @@
-"""The record of an evaluation: a row for each system, speaker and list, as JSON and as a table to read.
+"""Evaluation results: one row per system, speaker and list.
 
-Owns `evaluation.json` and `evaluation.md` of a folder, and the order of their rows. Knows no model and no judge.
+They are stored as `evaluation.json` and, as a Markdown table, in `evaluation.md`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from pathlib import Path
 
 LISTS = ("plain", "hard", "numbers_and_names")
 SYSTEMS = ("teacher", "codec", "oracle", "training", "voice")
-HEAD = """# What the embedded voice scores
+HEAD = """# Evaluation of the embedded voice
 
-Written by `python recipes/embedded/evaluate.py --record docs/voice`; `evaluation.json` has the rest of each row.
-*voice* is what ships, through the Legato package; *teacher* is Kokoro, *codec* the decoder on the teacher's codes,
-*oracle* talker and decoder with the teacher's durations. Word error rate by whisper tiny.en, DNSMOS over all,
-likeness to the teacher's voice by resemblyzer. Goals: 0.08 plain, 0.25 hard, DNSMOS 2.2.
+Written by `python recipes/embedded/evaluate.py --record docs/voice`; `evaluation.json` has more columns. Systems:
+*voice* is the shipped voice, run with the Legato package; *teacher* is Kokoro; *codec* is the decoder on the teacher's
+codes; *oracle* is talker and decoder with the teacher's durations. Word error rate by whisper tiny.en, DNSMOS overall,
+similarity to the teacher's voice by resemblyzer. Goals: WER 0.08 plain and 0.25 hard, DNSMOS 2.2.
 
 """
 
 
 @dataclass
 class Score:
-    """One system on one list: words wrong, and how it sounds."""
+    """Result of one system on one list."""
 
     system: str
     speaker: str
@@ -39,13 +39,13 @@ class Score:
 
     @property
     def key(self) -> tuple[int, str, int]:
-        """What a record has one row of, in the order of the table."""
+        """Identifies the row, and is its sort key."""
         return SYSTEMS.index(self.system), self.speaker, LISTS.index(self.list)
 
 
 def table(rows: Sequence[Score]) -> str:
     lines = [
-        "| system | voice | list | sentences | WER (each seed) | DNSMOS | speaker likeness | real-time factor |",
+        "| system | voice | list | sentences | WER (each seed) | DNSMOS | speaker similarity | RTF |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -61,7 +61,7 @@ def table(rows: Sequence[Score]) -> str:
 
 
 def record(row: Score, folder: Path) -> None:
-    """Puts the row into the folder's record, in the place of an earlier one of the same system, speaker and list."""
+    """Add the row to the files in `folder`. Replaces an earlier row with the same key."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "evaluation.json"
     kept = [Score(**found) for found in json.loads(path.read_text())] if path.exists() else []

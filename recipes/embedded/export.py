@@ -1,7 +1,7 @@
-"""Writes the voice's talker side into the package: config.json, generation_config.json, model.safetensors (bfloat16).
+"""Export talker, code predictor and duration predictor to the package's voice folder.
 
-Owns nothing; the codec's folder beside it is written by its own export. `--check` loads what was written through
-Legato and compares it with the training modules: the same logits, and the same greedy codes.
+Writes config.json, generation_config.json and model.safetensors (bfloat16); the codec has its own export. `--check`
+loads the files with Legato and compares them with the training modules: equal logits (within 1e-3) and greedy codes.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import json
 import os
 from pathlib import Path
 
-import places
+import paths
 import torch
 import train_durations
 import train_lm
 from lm import VoiceLM
 from safetensors.torch import load_file, save_file
-from sizes import BOOK_SIZE, BOOKS, DURATION, LOOK_AHEAD_PHONES, PREDICTOR, SPEAKERS, TALKER
+from sizes import CODEBOOK_SIZE, DURATION, LOOK_AHEAD_PHONES, NUM_CODEBOOKS, PREDICTOR, SPEAKERS, TALKER
 from torch import Tensor
 
 from legato.config.model import TransformerConfig
-from legato.text.phones import INVENTORY
+from legato.text.english.phones import INVENTORY
 
 SAMPLING = {
     "do_sample": True,
@@ -38,7 +38,7 @@ SAMPLING = {
 
 
 def stack_json(stack: TransformerConfig) -> dict[str, object]:
-    """The official keys of a stack of layers."""
+    """The official config keys of a transformer stack."""
     return {
         "hidden_size": stack.hidden_size,
         "intermediate_size": stack.intermediate_size,
@@ -71,11 +71,11 @@ def config_json() -> dict[str, object]:
             "kernel_size": DURATION.kernel_size,
         },
     }
-    predictor = {**stack_json(PREDICTOR.stack), "vocab_size": BOOK_SIZE, "num_code_groups": BOOKS}
+    predictor = {**stack_json(PREDICTOR.stack), "vocab_size": CODEBOOK_SIZE, "num_code_groups": NUM_CODEBOOKS}
     talker = {
         **stack_json(TALKER.stack),
         "vocab_size": TALKER.vocab_size,
-        "num_code_groups": BOOKS,
+        "num_code_groups": NUM_CODEBOOKS,
         "feedback_codebooks": TALKER.feedback_codebooks,
         "codec_pad_id": TALKER.ids.pad,
         "codec_bos_id": TALKER.ids.bos,
@@ -96,7 +96,7 @@ def config_json() -> dict[str, object]:
 
 
 def tensors() -> dict[str, Tensor]:
-    """All weights by their names in the checkpoint, bfloat16; the running average of the training."""
+    """All averaged weights by their checkpoint names, in bfloat16."""
     state = torch.load(train_lm.CHECKPOINT, map_location="cpu")
     model = VoiceLM()
     model.load_state_dict(state["average"])
@@ -106,11 +106,11 @@ def tensors() -> dict[str, Tensor]:
 
 
 def duration_tensors() -> dict[str, Tensor]:
-    """The duration net's weights; where none was trained here, those of the voice in the repository."""
+    """Weights of the duration predictor. Falls back to those of the voice in the repository."""
     if train_durations.CHECKPOINT.exists():
         trained = torch.load(train_durations.CHECKPOINT, map_location="cpu")
         return {f"duration.{name}": tensor for name, tensor in trained.items()}
-    shipped = load_file(str(places.VOICE_FOLDER / "model.safetensors"))
+    shipped = load_file(str(paths.VOICE_FOLDER / "model.safetensors"))
     return {name: tensor for name, tensor in shipped.items() if name.startswith("duration.")}
 
 
@@ -130,11 +130,11 @@ def export(folder: Path) -> None:
 
 @torch.no_grad()
 def check(folder: Path) -> None:
-    """What Legato loads says the same as the training modules with the file's weights."""
+    """Compare the model loaded by Legato with the training modules on the stored weights."""
     from lm_data import Example, collate
 
     from legato.models.code_predictor.predict import predict_frame_whole_logits
-    from legato.models.load import load_model
+    from legato.weights.loading import load_model
 
     loaded = load_model(folder)
     mine = VoiceLM().eval()
@@ -144,7 +144,7 @@ def check(folder: Path) -> None:
         tensor.copy_(stored[name])
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(3, len(INVENTORY), (30, 4), generator=generator).to(torch.int16)
-    codes = torch.randint(0, BOOK_SIZE, (30, BOOKS), generator=generator).to(torch.int16)
+    codes = torch.randint(0, CODEBOOK_SIZE, (30, NUM_CODEBOOKS), generator=generator).to(torch.int16)
     batch = collate([Example(speaker, tokens, codes) for speaker in range(len(SPEAKERS))])
     hidden = mine.hidden(batch)[batch.predicts]
     x = loaded.talker.embed_text(batch.text) * batch.has_text[..., None]
@@ -156,19 +156,19 @@ def check(folder: Path) -> None:
     other = predict_frame_whole_logits(loaded.code_predictor, table, theirs, frames)
     for what, a, b in (
         ("hidden", hidden, theirs),
-        ("book 0", mine.talker.first_code_logits(hidden), loaded.talker.first_code_logits(theirs)),
+        ("codebook 0", mine.talker.first_code_logits(hidden), loaded.talker.first_code_logits(theirs)),
         ("residual", ours, other),
     ):
         same = bool((a.argmax(-1) == b.argmax(-1)).all())
         print(f"{what}: largest difference {float((a - b).abs().max()):.2e}, same choices: {same}", flush=True)
         if not same or float((a - b).abs().max()) > 1e-3:
-            raise SystemExit(f"the exported file does not say what was trained: {what}")
+            raise SystemExit(f"the exported model differs from the training modules: {what}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=Path, default=places.VOICE_FOLDER)
-    parser.add_argument("--check", action="store_true", help="compare what is in the folder with the training modules")
+    parser.add_argument("--folder", type=Path, default=paths.VOICE_FOLDER)
+    parser.add_argument("--check", action="store_true", help="only compare the files with the training modules")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if not arguments.check:
@@ -176,7 +176,7 @@ def main() -> None:
     if (arguments.folder / "speech_tokenizer" / "model.safetensors").exists():
         check(arguments.folder)
     else:
-        print("not checked: the codec has not been exported yet", flush=True)
+        print("not checked: the codec is not exported yet", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""Speech -> codes without a learned encoder: stacked log-mel frames, principal components, residual k-means.
+"""Encode speech to codes without a learned encoder: stacked log-mel frames, PCA, residual k-means.
 
-Owns the fit of the tables (`codec_tables.py`) and, for every store, its tape: `codec/<store>.codes` (int16
-[frames, 8]), `codec/<store>.pcm` (int16, 1,920 samples for each frame) and `codec/<store>.jsonl` (each sentence
-with its `code_start` and `frames`). They grow as the stores grow. New tables (`--fit`) make all
-codes, and every model trained on them, worthless.
+Writes three files per speech store: `codec/<store>.codes` (int16 [frames, 8]), `codec/<store>.pcm` (int16, 1,920
+samples per frame) and `codec/<store>.jsonl` (one line per sentence, with `code_start` and `frames`). New speech is
+appended. `--fit` fits new tables (`codec_tables.py`), which invalidates all codes and all models trained on them.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from functools import cache
 
 import librosa
 import numpy as np
-import places
+import paths
 import torch
-from codec_tables import BOOK_SIZE, BOOKS, COMPONENTS, FITTED, MEL_BANDS, MELS_PER_FRAME, Tables, nearest
+from codec_tables import CODEBOOK_SIZE, COMPONENTS, FITTED, MEL_BANDS, MELS_PER_FRAME, NUM_CODEBOOKS, Tables, nearest
 from numpy.typing import NDArray
-from speech import FRAME_SAMPLES, SAMPLE_RATE_HZ, Store, stores
+from speech import FRAME_SAMPLES, SAMPLE_RATE_HZ, SpeechStore, stores
 from torch import Tensor
 from torch.nn import functional
 
 HOP_SAMPLES = 240
 WINDOW_SAMPLES = 1_024
 FLOOR = 5e-4
-"""Added to a mel magnitude before the logarithm: what lies far below speech shall not use up code words."""
+"""Added to mel magnitudes before the logarithm, so that levels far below speech use no codebook entries."""
 
 
 @cache
@@ -38,7 +37,7 @@ def _mel_bank(device: str) -> Tensor:
 
 
 def log_mel(wave: Tensor) -> Tensor:
-    """[samples], whole frames of 1,920 -> [samples / 240, 80]; hop j is centred at sample 120 + 240 j."""
+    """Log-mel spectrogram: [samples] (a multiple of 1,920) -> [samples / 240, 80]. Hop j is centered at 120 + 240 j."""
     before = WINDOW_SAMPLES // 2 - HOP_SAMPLES // 2
     padded = functional.pad(wave, (before, WINDOW_SAMPLES - HOP_SAMPLES - before))
     window = torch.hann_window(WINDOW_SAMPLES, device=wave.device)
@@ -49,12 +48,12 @@ def log_mel(wave: Tensor) -> Tensor:
 
 
 def stacked(wave: Tensor) -> Tensor:
-    """[samples] -> [frames, 8 * 80]."""
+    """Stacked log-mel frames: [samples] -> [frames, 8 * 80]."""
     return log_mel(wave).reshape(-1, MELS_PER_FRAME * MEL_BANDS)
 
 
 def k_means(points: Tensor, centres_wanted: int, rounds: int, generator: torch.Generator) -> Tensor:
-    """Lloyd's rounds from random points; a centre that nothing is nearest to moves to a random point."""
+    """Lloyd's algorithm with random initialization. Empty clusters are moved to random points."""
     centres = points[torch.randperm(len(points), generator=generator)[:centres_wanted]].clone()
     for _ in range(rounds):
         owner = nearest(points, centres)
@@ -66,7 +65,7 @@ def k_means(points: Tensor, centres_wanted: int, rounds: int, generator: torch.G
 
 
 def fit(frames_per_speaker: int, seed: int = 0) -> Tables:
-    """Tables from all stores, the speakers with equal weight: the scarcer one's frames are repeated."""
+    """Fit the tables to all stores. Speakers have equal weight; frames of the smaller one are repeated."""
     generator = torch.Generator().manual_seed(seed)
     by_speaker: dict[str, list[Tensor]] = {}
     for speaker, wave in _waves():
@@ -83,14 +82,14 @@ def fit(frames_per_speaker: int, seed: int = 0) -> Tables:
     basis = directions.flip(1)[:, :COMPONENTS].contiguous()
     print(f"{COMPONENTS} components keep {float(spread.flip(0)[:COMPONENTS].sum() / spread.sum()):.4f}", flush=True)
     rest = (points - mean) @ basis
-    books = []
-    for number in range(BOOKS):
-        book = k_means(rest, BOOK_SIZE, 25, generator)
-        books.append(book)
-        rest = rest - book[nearest(rest, book)]
+    codebooks = []
+    for number in range(NUM_CODEBOOKS):
+        codebook = k_means(rest, CODEBOOK_SIZE, 25, generator)
+        codebooks.append(codebook)
+        rest = rest - codebook[nearest(rest, codebook)]
         left_db = 8.686 * float((rest.pow(2).sum(1).mean() / basis.shape[0]).sqrt())
-        print(f"book {number}: {left_db:.2f} dB a mel value left", flush=True)
-    return Tables(mean, basis, torch.stack(books))
+        print(f"codebook {number}: {left_db:.2f} dB a mel value left", flush=True)
+    return Tables(mean, basis, torch.stack(codebooks))
 
 
 def _waves() -> Iterator[tuple[str, NDArray[np.float32]]]:
@@ -99,31 +98,31 @@ def _waves() -> Iterator[tuple[str, NDArray[np.float32]]]:
             yield sentence.speaker, store.wave(sentence)
 
 
-class Tape:
-    """All frames of one store in a row, with their samples."""
+class EncodedStore:
+    """Codes and samples of all sentences of one speech store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SpeechStore) -> None:
         self.store = store
-        self.codes_path = places.CODEC / f"{store.name}.codes"
-        self.samples_path = places.CODEC / f"{store.name}.pcm"
-        self.manifest_path = places.CODEC / f"{store.name}.jsonl"
+        self.codes_path = paths.CODEC / f"{store.name}.codes"
+        self.samples_path = paths.CODEC / f"{store.name}.pcm"
+        self.manifest_path = paths.CODEC / f"{store.name}.jsonl"
 
     def rows(self) -> list[dict[str, object]]:
-        """One a sentence: its fields, `cut_start_samples`, `code_start` and `frames`."""
+        """One row per sentence: its fields, `cut_start_samples`, `code_start` and `frames`."""
         if not self.manifest_path.exists():
             return []
         return [json.loads(line) for line in self.manifest_path.read_text().split("\n")[:-1]]
 
     def codes(self) -> NDArray[np.int16]:
-        """[frames, 8], mapped from the file."""
-        return np.memmap(self.codes_path, "<i2", "r").reshape(-1, BOOKS)
+        """[frames, 8], memory-mapped."""
+        return np.memmap(self.codes_path, "<i2", "r").reshape(-1, NUM_CODEBOOKS)
 
     def samples(self) -> NDArray[np.int16]:
-        """[frames, 1920], mapped from the file."""
+        """[frames, 1920], memory-mapped."""
         return np.memmap(self.samples_path, "<i2", "r").reshape(-1, FRAME_SAMPLES)
 
     def extend(self, tables: Tables) -> int:
-        """Codes the sentences that are new since the last call; their number."""
+        """Encode the new sentences of the store and return their number."""
         new = self.store.sentences(skip=len(self.rows()))
         with (
             self.samples_path.open("ab") as samples,
@@ -131,7 +130,7 @@ class Tape:
             self.manifest_path.open("a") as manifest,
         ):
             for sentence in new:
-                start = codes.tell() // (2 * BOOKS)
+                start = codes.tell() // (2 * NUM_CODEBOOKS)
                 wave = self.store.wave(sentence)
                 found = tables.encode(stacked(torch.from_numpy(wave))).numpy().astype("<i2")
                 samples.write(np.round(wave * 32767).astype("<i2").tobytes())
@@ -151,19 +150,19 @@ class Tape:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--fit", action="store_true", help="new tables: a new voice, talker included")
+    parser.add_argument("--fit", action="store_true", help="fit new tables (invalidates all trained models)")
     parser.add_argument("--frames-per-speaker", type=int, default=50_000)
-    parser.add_argument("--watch", action="store_true", help="go on as the stores grow, until stopped")
+    parser.add_argument("--watch", action="store_true", help="keep encoding new speech until interrupted")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    places.CODEC.mkdir(parents=True, exist_ok=True)
+    paths.CODEC.mkdir(parents=True, exist_ok=True)
     if arguments.fit and not FITTED.exists():
         fit(arguments.frames_per_speaker).save()
     tables = Tables.load()
     while True:
         for store in (*stores(), *stores(held_out=True)):
-            if new := Tape(store).extend(tables):
-                print(f"{store.name}: {new} sentences more", flush=True)
+            if new := EncodedStore(store).extend(tables):
+                print(f"{store.name}: {new} new sentences", flush=True)
         if not arguments.watch:
             break
         time.sleep(60)

@@ -1,7 +1,7 @@
-"""Takes teacher speech that was made elsewhere into a store: a folder of audio files with a `manifest.jsonl`.
+"""Import existing teacher speech into a store, from a folder of audio files with a `manifest.jsonl`.
 
-Owns nothing afterwards. A manifest line has `file`, `start` and `samples` (in the decoded file), `text`,
-`phonemes` and `durations_25ms`. Held-out sentences are left out. A store that exists already is not touched.
+A manifest line has `file`, `start` and `samples` (in the decoded file), `text`, `phonemes` and `durations_25ms`.
+Held-out sentences are skipped. Existing stores are not changed.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 
 import soundfile
-from speech import SAMPLE_RATE_HZ, Store
-from teacher import held_out_texts, letters
+from speech import SAMPLE_RATE_HZ, SpeechStore
+from teacher import held_out_texts, letters_only
 
 
 def main() -> None:
@@ -21,9 +21,9 @@ def main() -> None:
     parser.add_argument("--store", required=True)
     parser.add_argument("--speaker", required=True)
     arguments = parser.parse_args()
-    store = Store(arguments.store)
+    store = SpeechStore(arguments.store)
     if store.manifest_path.exists():
-        print(f"{store.name} is there already")
+        print(f"{store.name} already exists")
         return
     held_out, last_file, wave = held_out_texts(), "", None
     for index, line in enumerate((arguments.folder / "manifest.jsonl").read_text().splitlines()):
@@ -32,8 +32,8 @@ def main() -> None:
             last_file = row["file"]
             wave, rate = soundfile.read(arguments.folder / last_file, dtype="float32")
             if rate != SAMPLE_RATE_HZ:
-                raise SystemExit(f"{last_file} has {rate} Hz, wanted {SAMPLE_RATE_HZ}")
-        if wave is None or letters(row["text"]) in held_out:
+                raise SystemExit(f"{last_file} has {rate} Hz, expected {SAMPLE_RATE_HZ}")
+        if wave is None or letters_only(row["text"]) in held_out:
             continue
         store.append(
             wave[row["start"] : row["start"] + row["samples"]],

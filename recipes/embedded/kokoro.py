@@ -1,7 +1,7 @@
-"""The teacher: Kokoro-82M as a float32 ONNX graph that also tells how long each phoneme lasts.
+"""The teacher: Kokoro-82M as a float32 ONNX graph with phoneme durations as an additional output.
 
-Owns the rewrite of the int8 graph (which recomputes activation scales on every call and is slower than float32
-on a CPU) and one call per sentence. Knows no text: it is given Kokoro's phoneme characters. Weights Apache-2.0.
+The available graph is int8 with dynamic activation scales, which is slower than float32 on a CPU, so it is converted.
+The input is Kokoro's phoneme string. Weights: Apache-2.0.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
-import places
+import paths
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
@@ -22,21 +22,21 @@ _ONE, _ZERO = "float_scale_one", "uint8_zero_point"
 
 
 def ensure_float_graph() -> Path:
-    """Writes the float32 graph once and returns its path."""
-    if not places.KOKORO_F32.exists():
-        model = to_float(onnx.load(str(places.KOKORO_INT8)))
-        partial = places.KOKORO_F32.with_suffix(".partial")
+    """Write the float32 graph if it does not exist, and return its path."""
+    if not paths.KOKORO_F32.exists():
+        model = to_float(onnx.load(str(paths.KOKORO_INT8)))
+        partial = paths.KOKORO_F32.with_suffix(".partial")
         onnx.save(model, str(partial))
-        partial.rename(places.KOKORO_F32)
-    return places.KOKORO_F32
+        partial.rename(paths.KOKORO_F32)
+    return paths.KOKORO_F32
 
 
 def to_float(model: ModelProto) -> ModelProto:
-    """Int8 graph -> the same function on float activations, with the rounded durations as a second output.
+    """Convert the int8 graph to float activations and add the rounded durations as a second output.
 
-    A dynamic quantisation becomes the identity with scale one and zero point nought; integer products become float
-    products with weights less their zero points, so the scales that follow in the graph stay right. Biases were
-    rounded to integers of the activation scale on the fly: with scale one that rounding must go.
+    Dynamic quantization becomes the identity with scale 1 and zero point 0. Integer matmuls and convolutions become
+    float ones on the weights minus their zero points; the scales that follow in the graph stay valid. The graph also
+    rounds biases to integers of the activation scale; with scale 1 this rounding must be removed.
     """
     graph = model.graph
     weights = {tensor.name: tensor for tensor in graph.initializer}
@@ -48,7 +48,7 @@ def to_float(model: ModelProto) -> ModelProto:
         if target not in floats:
             value = numpy_helper.to_array(weights[name]).astype(np.float32)
             if zero:
-                value = value - _aligned(numpy_helper.to_array(weights[zero]).astype(np.float32), value.ndim)
+                value = value - _broadcastable(numpy_helper.to_array(weights[zero]).astype(np.float32), value.ndim)
             floats[target] = numpy_helper.from_array(value, target)
         return target
 
@@ -82,7 +82,7 @@ def to_float(model: ModelProto) -> ModelProto:
     return model
 
 
-def _aligned(zero_point: NDArray[np.float32], ndim: int) -> NDArray[np.float32]:
+def _broadcastable(zero_point: NDArray[np.float32], ndim: int) -> NDArray[np.float32]:
     if zero_point.size == 1:
         return zero_point.reshape(())
     return zero_point.reshape((-1,) + (1,) * (ndim - 1)) if ndim > 2 else zero_point.reshape(1, -1)
@@ -95,7 +95,7 @@ def _durations_output(nodes: list[NodeProto]) -> str:
 
 
 class Kokoro:
-    """One session of the graph. Not random: the same phonemes and voice give the same samples."""
+    """An ONNX session of the graph. Deterministic: the same phonemes and voice give the same samples."""
 
     def __init__(self, threads: int = 1) -> None:
         options = onnxruntime.SessionOptions()
@@ -105,16 +105,16 @@ class Kokoro:
         self._session = onnxruntime.InferenceSession(
             str(ensure_float_graph()), options, providers=["CPUExecutionProvider"]
         )
-        self._ids: dict[str, int] = json.loads(places.KOKORO_VOCABULARY.read_text())["vocab"]
+        self._ids: dict[str, int] = json.loads(paths.KOKORO_VOCABULARY.read_text())["vocab"]
 
     def unknown(self, phonemes: str) -> set[str]:
-        """Characters that the model has no symbol for."""
+        """Characters that are not in the model's vocabulary."""
         return set(phonemes) - set(self._ids)
 
     def speak(
         self, phonemes: str, styles: NDArray[np.float32], speed: float = 1.0
     ) -> tuple[NDArray[np.float32], list[int]]:
-        """Phonemes -> (samples at 24 kHz, durations in units of 600 samples: one a character and one at each end)."""
+        """Synthesize. Returns samples at 24 kHz and durations in units of 600 samples (one per character and end)."""
         ids = [self._ids[character] for character in phonemes]
         style = styles[min(len(ids), len(styles)) - 1][None]
         feed = {
@@ -127,5 +127,5 @@ class Kokoro:
 
 
 def load_styles(voice: str) -> NDArray[np.float32]:
-    """A voice's style vectors, [510, 256]: row n - 1 is for n phonemes."""
-    return np.fromfile(places.KOKORO_VOICES / f"{voice}.bin", dtype=np.float32).reshape(-1, 256)
+    """Style vectors of a voice, [510, 256]; row n - 1 is for n phonemes."""
+    return np.fromfile(paths.KOKORO_VOICES / f"{voice}.bin", dtype=np.float32).reshape(-1, 256)

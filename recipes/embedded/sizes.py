@@ -1,4 +1,4 @@
-"""The sizes of the embedded voice's talker, code predictor and duration net, and its table of ids. Data alone."""
+"""Sizes of the embedded voice's talker, code predictor and duration predictor, and its special ids. Data only."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from legato.config.model import (
     TalkerConfig,
     TransformerConfig,
 )
-from legato.text.phones import INVENTORY
+from legato.text.english.phones import INVENTORY
 
 SPEAKERS = ("heart", "michael")
-BOOKS = 8
-BOOK_SIZE = 512
+NUM_CODEBOOKS = 8
+CODEBOOK_SIZE = 512
 PAD, BOS, EOS, FIRST_SPEAKER = 512, 513, 514, 515
 VOCABULARY = 576
 TABLES = 4
 DELAY_FRAMES = 3
-FEEDBACK_BOOKS = 1
+FEEDBACK_CODEBOOKS = 1
 LOOK_AHEAD_PHONES = 6
 DURATION = DurationConfig(hidden_size=96, num_layers=3, kernel_size=7)
 
@@ -41,8 +41,8 @@ def _stack(width: int, layers: int, head_dim: int) -> TransformerConfig:
 TALKER = TalkerConfig(
     stack=_stack(256, 5, 64),
     vocab_size=VOCABULARY,
-    num_codebooks=BOOKS,
-    feedback_codebooks=FEEDBACK_BOOKS,
+    num_codebooks=NUM_CODEBOOKS,
+    feedback_codebooks=FEEDBACK_CODEBOOKS,
     text=PhoneTextConfig(
         front_end="english_phones",
         phones=INVENTORY,
@@ -56,4 +56,4 @@ TALKER = TalkerConfig(
     speakers={name: FIRST_SPEAKER + row for row, name in enumerate(SPEAKERS)},
     dialects={},
 )
-PREDICTOR = CodePredictorConfig(stack=_stack(192, 2, 48), codebook_size=BOOK_SIZE, num_codebooks=BOOKS)
+PREDICTOR = CodePredictorConfig(stack=_stack(192, 2, 48), codebook_size=CODEBOOK_SIZE, num_codebooks=NUM_CODEBOOKS)

@@ -1,9 +1,8 @@
-"""The store of teacher speech, and each sentence's place on the codec's frame grid.
+"""Stores of teacher speech, aligned to the codec's frame grid.
 
-Owns the files `speech/<store>.pcm` (int16 samples at 24 kHz) and `speech/<store>.jsonl` (one JSON object a
-sentence), which only ever grow, samples before their line. A store has one speaker; a speaker may have several
-stores. Knows how a sentence is cut: its first phone starts exactly two frames in, and two frames of silence
-follow its last mark.
+A store has two append-only files: `speech/<store>.pcm` (int16 samples at 24 kHz) and `speech/<store>.jsonl` (one JSON
+object per sentence, written after its samples). A store has one speaker; a speaker may have several stores. Sentences
+are cut so that the first phone starts exactly after two frames, and two frames of silence follow the last pause mark.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import places
+import paths
 from numpy.typing import NDArray
 
 SAMPLE_RATE_HZ = 24_000
@@ -34,12 +33,12 @@ class Sentence:
     text: str
     phonemes: str
     durations_25ms: tuple[int, ...]
-    """One a phoneme character and one more at each end."""
+    """One per phoneme character and one more at each end."""
     kind: str = "plain"
 
     @property
     def cut_start_samples(self) -> int:
-        """Samples of the teacher's wave before the first frame; negative where silence has to be put in."""
+        """Samples of the teacher's wave before the first frame; negative if silence must be inserted."""
         return self.durations_25ms[0] * SAMPLES_PER_DURATION_UNIT - LEAD_SAMPLES
 
     @property
@@ -49,37 +48,37 @@ class Sentence:
 
 
 @dataclass
-class Store:
-    """One growing file of speech."""
+class SpeechStore:
+    """One append-only store of speech."""
 
     name: str
     samples_path: Path = field(init=False)
     manifest_path: Path = field(init=False)
 
     def __post_init__(self) -> None:
-        self.samples_path = places.SPEECH / f"{self.name}.pcm"
-        self.manifest_path = places.SPEECH / f"{self.name}.jsonl"
+        self.samples_path = paths.SPEECH / f"{self.name}.pcm"
+        self.manifest_path = paths.SPEECH / f"{self.name}.jsonl"
 
     def sentences(self, skip: int = 0) -> list[Sentence]:
-        """The sentences so far, without the first `skip`. A last line that is still being written is left out."""
+        """All complete sentences except the first `skip`."""
         if not self.manifest_path.exists():
             return []
         lines = self.manifest_path.read_text().split("\n")[:-1]
         return [_sentence(line) for line in lines[skip:]]
 
     def append(self, samples: NDArray[np.float32], **about: object) -> None:
-        """Adds one sentence; `about` holds the fields of `Sentence` but `start` and `samples`."""
-        places.SPEECH.mkdir(parents=True, exist_ok=True)
-        quantised = np.clip(np.round(samples * 32767), -32768, 32767).astype("<i2")
+        """Append one sentence. `about`: the fields of `Sentence` except `start` and `samples`."""
+        paths.SPEECH.mkdir(parents=True, exist_ok=True)
+        quantized = np.clip(np.round(samples * 32767), -32768, 32767).astype("<i2")
         with self.samples_path.open("ab") as sink:
             start = sink.tell() // 2
-            sink.write(quantised.tobytes())
-        row = {"start": start, "samples": len(quantised), **about}
+            sink.write(quantized.tobytes())
+        row = {"start": start, "samples": len(quantized), **about}
         with self.manifest_path.open("a") as sink:
             sink.write(json.dumps(row, ensure_ascii=False) + "\n")
 
     def wave(self, sentence: Sentence, first_frame: int = 0, frames: int | None = None) -> NDArray[np.float32]:
-        """Samples of `frames` frames from `first_frame` on, on the sentence's frame grid; silence past either end."""
+        """Samples of `frames` frames from `first_frame` on, on the sentence's frame grid, padded with silence."""
         frames = sentence.frames - first_frame if frames is None else frames
         begin = sentence.cut_start_samples + first_frame * FRAME_SAMPLES
         wave = np.zeros(frames * FRAME_SAMPLES, np.float32)
@@ -95,9 +94,9 @@ class Store:
 HELD_OUT_PREFIX = "heldout-"
 
 
-def stores(held_out: bool = False) -> list[Store]:
-    """All stores for training, by name; or those for evaluation alone."""
-    found = [Store(path.stem) for path in sorted(places.SPEECH.glob("*.pcm"))]
+def stores(held_out: bool = False) -> list[SpeechStore]:
+    """All training stores, or all held-out stores, sorted by name."""
+    found = [SpeechStore(path.stem) for path in sorted(paths.SPEECH.glob("*.pcm"))]
     return [store for store in found if store.name.startswith(HELD_OUT_PREFIX) == held_out]
 
 

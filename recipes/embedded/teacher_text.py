@@ -1,16 +1,16 @@
-"""What the teacher is asked to say: our own front end's phones in the alphabet of Kokoro.
+"""Input of the teacher: phones of our front end as a Kokoro phoneme string.
 
-Training and use agree because both see the same phones. Owns nothing.
+Training and inference use the same front end, so they see the same phones.
 """
 
 from __future__ import annotations
 
-from legato.text.english import EnglishPhones, english_words
+from legato.text.english.frontend import EnglishPhones, english_g2p
 
 
 def kokoro_input(text: str) -> str:
-    """The string that the teacher speaks: phones of a word run together, blanks between words, marks attached."""
-    track = EnglishPhones(english_words())
+    """Phoneme string of a text: spaces between words, pause marks attached to the previous word."""
+    track = EnglishPhones(english_g2p())
     units = track.push(text) + track.finish()
     written = ""
     previous = None

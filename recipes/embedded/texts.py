@@ -1,9 +1,8 @@
-"""The sentences that the teacher reads: WordNet's example sentences, and a seventh of them made to order.
+"""Generate the training sentences: WordNet's example sentences mixed with generated ones.
 
-Owns the order and the mixture: questions, exclamations, very short utterances, numbers and dates in words,
-names, and pairs of sentences are woven in, because dictionary examples have few of them. Everything follows
-from one seed. Writes `places.SENTENCES`, one JSON object a line: `text` (letters, apostrophes, hyphens and . ,
-? ! only), `kind`.
+Every seventh sentence is followed by a generated one: questions, exclamations, very short utterances, numbers and dates
+in words, names. Some sentences are paired. Dictionary examples have few of these. Deterministic for one seed. Writes
+`paths.SENTENCES`, one JSON object per line: `text` (letters, apostrophes, hyphens and . , ? ! only), `kind`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import places
+import paths
 
 SEED = 1
 MADE_TO_ORDER_EVERY = 7
@@ -79,7 +78,7 @@ Almost there.
 
 
 def number_in_words(value: int) -> str:
-    """0..999,999 as American speech has it."""
+    """0..999,999 in American English words."""
     if value < 20:
         return _UNITS[value]
     if value < 100:
@@ -192,7 +191,7 @@ _MAKERS: tuple[tuple[str, Callable[[random.Random], str]], ...] = (
 
 
 def wordnet_sentences(folder: Path) -> list[str]:
-    """The quoted examples of WordNet's glosses that are plain sentences, in a fixed order."""
+    """Quoted examples in WordNet's glosses that are plain sentences, in a fixed random order."""
     found: set[str] = set()
     for path in sorted(folder.glob("**/wordnet/data.*")):
         for line in path.read_text(encoding="latin-1").splitlines():
@@ -208,7 +207,7 @@ def wordnet_sentences(folder: Path) -> list[str]:
 
 
 def mixture(plain: list[str], rng: random.Random) -> Iterator[tuple[str, str]]:
-    """(kind, text): dictionary sentences with the made ones and pairs of sentences woven in."""
+    """Yield (kind, text): dictionary sentences, generated sentences and pairs."""
     short = [text for text in plain if len(text) <= 40]
     for count, text in enumerate(plain):
         if count % MADE_TO_ORDER_EVERY == 0:
@@ -221,14 +220,14 @@ def mixture(plain: list[str], rng: random.Random) -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    plain = wordnet_sentences(places.WORDNET)
+    plain = wordnet_sentences(paths.WORDNET)
     seen: set[str] = set()
-    with places.SENTENCES.open("w") as sink:
+    with paths.SENTENCES.open("w") as sink:
         for kind, text in mixture(plain, random.Random(SEED)):
             if text not in seen or kind == "short":
                 seen.add(text)
                 sink.write(json.dumps({"kind": kind, "text": text}) + "\n")
-    print(f"{len(plain)} dictionary sentences, {len(seen)} texts in all")
+    print(f"{len(plain)} dictionary sentences, {len(seen)} texts in total")
 
 
 if __name__ == "__main__":

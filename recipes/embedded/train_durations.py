@@ -1,7 +1,7 @@
-"""Trains the duration net on the teacher's own durations. Two CPU-minutes; resumes from nothing, keeps the best.
+"""Train the duration predictor on the teacher's durations. Takes two CPU minutes; not resumable.
 
-The loss is that of a Poisson mean (exp(o) - y o), not L1 on logarithms: the latter aims at the median, and medians of
-skewed lengths add up to speech that is too fast.
+The loss is the Poisson negative log-likelihood (exp(o) - y o). L1 on log durations would estimate the median, which is
+too short on average because the distribution is skewed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import random
 import time
 
-import places
+import paths
 import torch
 from alignment import QUARTER_SAMPLES, Aligned, align
 from sizes import DURATION, LOOK_AHEAD_PHONES, SPEAKERS
@@ -20,19 +20,19 @@ from torch import Tensor
 from torch.nn import functional
 
 from legato.models.durations import DurationNet
-from legato.text.phones import INVENTORY
+from legato.text.english.phones import INVENTORY
 
-CHECKPOINT = places.CACHE / "lm" / "durations.pt"
+CHECKPOINT = paths.CACHE / "lm" / "durations.pt"
 BATCH = 32
 PEAK_RATE = 3e-3
 DROPOUT = 0.15
 MASKED = 0.04
 OWN_PHONES_WEIGHT = 3
-"""Sentences that the teacher read from our own front end's phones count more often than those from another's."""
+"""Weight of sentences that were synthesized from the phones of our front end (others: 1)."""
 
 
 def examples(held_out: bool = False) -> list[tuple[int, Aligned]]:
-    """(speaker row, phones) of every sentence in the stores whose symbols are all known."""
+    """(speaker row, aligned phones) of every sentence with known symbols."""
     found: list[tuple[int, Aligned]] = []
     for store in stores(held_out):
         for sentence in store.sentences():
@@ -40,7 +40,7 @@ def examples(held_out: bool = False) -> list[tuple[int, Aligned]]:
                 example = (SPEAKERS.index(sentence.speaker), align(sentence.phonemes, sentence.durations_25ms))
                 found += [example] * (1 if store.name.endswith("-first") else OWN_PHONES_WEIGHT)
             except KeyError as unknown:
-                print(f"left out ({unknown}): {sentence.text}", flush=True)
+                print(f"skipped (unknown symbol {unknown}): {sentence.text}", flush=True)
     return found
 
 
@@ -59,7 +59,7 @@ def batch_of(net: DurationNet, chosen: list[tuple[int, Aligned]]) -> tuple[Tenso
 
 @torch.no_grad()
 def errors(net: DurationNet, held: list[tuple[int, Aligned]]) -> tuple[float, float, float]:
-    """Mean absolute error in ms a phone; predicted over true total; mean absolute drift of a sentence's end in ms."""
+    """Mean absolute errors in ms per phone and of sentence ends (first and last), and predicted over true total."""
     net.eval()
     phones, speakers, quarters, mask = batch_of(net, held)
     guessed = net(phones, speakers).exp() * mask
@@ -70,7 +70,7 @@ def errors(net: DurationNet, held: list[tuple[int, Aligned]]) -> tuple[float, fl
     return error_ms, float(guessed.sum() / quarters.sum()), drift_ms
 
 
-def _told(found: tuple[float, float, float]) -> str:
+def _summary(found: tuple[float, float, float]) -> str:
     return f"{found[0]:.1f} ms a phone, total x{found[1]:.3f}, drift {found[2]:.0f} ms"
 
 
@@ -102,8 +102,8 @@ def main() -> None:
         optimizer.step()
         step += 1
         if step % 200 == 0:
-            print(f"{step} loss {float(loss.detach()):.4f} held out: {_told(errors(net, held))}", flush=True)
-    print(f"final: {_told(errors(net, held))}", flush=True)
+            print(f"{step} loss {float(loss.detach()):.4f} held out: {_summary(errors(net, held))}", flush=True)
+    print(f"final: {_summary(errors(net, held))}", flush=True)
     CHECKPOINT.parent.mkdir(parents=True, exist_ok=True)
     torch.save(net.state_dict(), CHECKPOINT)
 

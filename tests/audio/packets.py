@@ -1,4 +1,4 @@
-"""Packets of known samples, for the tests of what takes packets."""
+"""Test packets with known samples."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from legato.flow import FinishReason, Packet, StreamId
+from legato.types import FinishReason, Packet, StreamId
 
 RATE_HZ = 24_000
 FRAME_SAMPLES = 1920
 
 
 def speechlike(seconds: float, seed: int = 0) -> npt.NDArray[np.float32]:
-    """A voiced buzz with moving formants and pauses, well inside full scale."""
+    """A synthetic voiced signal with varying pitch and pauses, well below full scale."""
     count = round(seconds * RATE_HZ)
     time_s = np.arange(count) / RATE_HZ
     noise = np.random.default_rng(seed).standard_normal(count)
@@ -24,23 +24,23 @@ def speechlike(seconds: float, seed: int = 0) -> npt.NDArray[np.float32]:
     return np.asarray(wave, dtype=np.float32)
 
 
-def cut(samples: npt.NDArray[np.float32], sizes: Sequence[int] = (1920, 3840, 7680)) -> list[Packet]:
-    """`samples` as the packets of one stream; the last size repeats."""
-    packets, at, index = [], 0, 0
-    while at < len(samples):
+def split_packets(samples: npt.NDArray[np.float32], sizes: Sequence[int] = (1920, 3840, 7680)) -> list[Packet]:
+    """Split `samples` into the packets of one stream; the last size repeats."""
+    packets, start, index = [], 0, 0
+    while start < len(samples):
         size = sizes[min(index, len(sizes) - 1)]
-        piece = samples[at : at + size]
-        last = at + size >= len(samples)
+        part = samples[start : start + size]
+        last = start + size >= len(samples)
         packets.append(
             Packet(
                 stream=StreamId(1),
-                first_sample=at,
-                frames=-(-len(piece) // FRAME_SAMPLES),
+                first_sample=start,
+                frames=-(-len(part) // FRAME_SAMPLES),
                 sample_rate_hz=RATE_HZ,
-                float32_le=piece.astype("<f4").tobytes(),
+                float32_le=part.astype("<f4").tobytes(),
                 last=last,
                 finish_reason=FinishReason.EOS if last else None,
             )
         )
-        at, index = at + len(piece), index + 1
+        start, index = start + len(part), index + 1
     return packets

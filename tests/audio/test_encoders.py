@@ -1,4 +1,4 @@
-"""Encodings hold every sample: exact sizes in files, nothing lost at the end, nothing wrapped, nothing out of order."""
+"""Encoders: exact sizes in files, no lost samples, clipping, and packet order."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from legato.audio.encoders import UNKNOWN_SIZE, make_encoder, mp3_frame_bytes
-from legato.audio.formats import AudioFormat, format_named, format_of_path
-from legato.audio.writer import encode_whole, open_file
+from legato.audio.formats import AudioFormat, format_from_path, parse_format
+from legato.audio.writer import encode_samples, open_file
 from legato.errors import NonFiniteError, StateError, UnsupportedError
-from tests.audio.packets import RATE_HZ, cut, speechlike
+from tests.audio.packets import RATE_HZ, speechlike, split_packets
 
 LENGTHS_S = (0.3, 3.7, 10.01)
 CODEC_DELAY_SAMPLES = round(0.06 * RATE_HZ)
@@ -28,30 +28,30 @@ MP3_FRAME_SAMPLES = 576
 
 
 def lag_of(decoded: npt.NDArray[np.float32], samples: npt.NDArray[np.float32]) -> int:
-    """By how many samples `decoded` comes late, from a stretch in the middle of what both have."""
-    reach = 2400
-    stretch = samples[reach : min(len(samples) - reach, reach + 4800)]
-    match = np.correlate(np.pad(decoded, (0, reach))[: 2 * reach + len(stretch)], stretch, "valid")
-    return int(np.argmax(match)) - reach
+    """Delay of `decoded` in samples, by correlation with a section of `samples`."""
+    max_lag = 2400
+    section = samples[max_lag : min(len(samples) - max_lag, max_lag + 4800)]
+    correlation = np.correlate(np.pad(decoded, (0, max_lag))[: 2 * max_lag + len(section)], section, "valid")
+    return int(np.argmax(correlation)) - max_lag
 
 
 def streamed(kind: AudioFormat, samples: npt.NDArray[np.float32], sizes: tuple[int, ...] = (1920, 3840)) -> list[bytes]:
-    """What goes over a wire: no patches."""
+    """Encode as for a socket: patches are not applied."""
     encoder = make_encoder(kind, RATE_HZ, patchable=False)
-    return [*(encoder.encode(packet) for packet in cut(samples, sizes)), encoder.finish().tail]
+    return [*(encoder.encode(packet) for packet in split_packets(samples, sizes)), encoder.finish().data]
 
 
 def written(path: Path, samples: npt.NDArray[np.float32]) -> bytes:
     with open_file(path, RATE_HZ) as writer:
-        for packet in cut(samples):
+        for packet in split_packets(samples):
             writer.write(packet)
     return path.read_bytes()
 
 
 @pytest.mark.parametrize("seconds", LENGTHS_S)
 @pytest.mark.parametrize("kind", IN_FILES)
-def test_a_finished_file_has_the_length_of_its_samples(kind: AudioFormat, seconds: float, tmp_path: Path) -> None:
-    """CASES R43, R45, R48, R49: to the sample, at the codec's rate, in the format asked for."""
+def test_finished_file_has_the_exact_length(kind: AudioFormat, seconds: float, tmp_path: Path) -> None:
+    """CASES R43, R45, R48, R49: exact length, sample rate and format."""
     samples = speechlike(seconds)
     data = written(tmp_path / f"out.{kind.value}", samples)
     assert data.startswith(MAGIC[kind])
@@ -63,17 +63,19 @@ def test_a_finished_file_has_the_length_of_its_samples(kind: AudioFormat, second
     assert np.sqrt(np.mean(error**2)) < limit * np.sqrt(np.mean(samples**2))
 
 
-def test_a_finished_wav_is_exact_for_the_standard_reader(tmp_path: Path) -> None:
+def test_finished_wav_is_exact_for_the_wave_module(tmp_path: Path) -> None:
     samples = speechlike(1.0)
     written(tmp_path / "out.wav", samples)
     with wave.open(str(tmp_path / "out.wav")) as reader:
         assert (reader.getnframes(), reader.getframerate()) == (len(samples), RATE_HZ)
         assert (reader.getnchannels(), reader.getsampwidth()) == (1, 2)
-        assert reader.readframes(len(samples)) == b"".join(packet.int16().tobytes() for packet in cut(samples))
+        assert reader.readframes(len(samples)) == b"".join(
+            packet.int16().tobytes() for packet in split_packets(samples)
+        )
     assert (tmp_path / "out.wav").stat().st_size == 44 + 2 * len(samples)
 
 
-def test_a_streamed_wav_says_that_its_size_is_unknown_and_has_one_header() -> None:
+def test_streamed_wav_has_one_header_with_unknown_size() -> None:
     samples = speechlike(0.5)
     body = b"".join(streamed(AudioFormat.WAV, samples))
     assert struct.unpack("<I", body[4:8]) == struct.unpack("<I", body[40:44]) == (UNKNOWN_SIZE,)
@@ -83,26 +85,26 @@ def test_a_streamed_wav_says_that_its_size_is_unknown_and_has_one_header() -> No
 
 @pytest.mark.parametrize("seconds", LENGTHS_S)
 @pytest.mark.parametrize("kind", [AudioFormat.MP3, AudioFormat.OPUS])
-def test_a_streamed_encoding_loses_nothing(kind: AudioFormat, seconds: float) -> None:
+def test_streamed_encoding_is_complete(kind: AudioFormat, seconds: float) -> None:
     samples = speechlike(seconds)
     decoded, _ = soundfile.read(io.BytesIO(b"".join(streamed(kind, samples))), dtype="float32")
     assert 0 <= len(decoded) - len(samples) <= CODEC_DELAY_SAMPLES + MP3_FRAME_SAMPLES
     assert abs(lag_of(decoded, samples)) <= CODEC_DELAY_SAMPLES
 
 
-def test_the_info_frame_of_a_streamed_mp3_would_be_played() -> None:
-    """Negative control: left in without its patch, it delays the speech by a frame more."""
+def test_control_info_frame_of_a_streamed_mp3_adds_delay() -> None:
+    """Negative control: the unpatched info frame is decoded as an extra frame of delay."""
     encoder = make_encoder(AudioFormat.MP3, RATE_HZ, patchable=True)
     samples = speechlike(3.7)
-    body = b"".join([*(encoder.encode(packet) for packet in cut(samples)), encoder.finish().tail])
+    body = b"".join([*(encoder.encode(packet) for packet in split_packets(samples)), encoder.finish().data])
     info_frame = mp3_frame_bytes(body)
     assert body[info_frame:] == b"".join(streamed(AudioFormat.MP3, samples))
     decoded, _ = soundfile.read(io.BytesIO(body), dtype="float32")
     assert lag_of(decoded, samples) > CODEC_DELAY_SAMPLES
 
 
-def test_closing_late_is_what_keeps_the_end() -> None:
-    """Negative control of R45: without `finish` an Opus file lacks its last second."""
+def test_control_without_finish_the_end_is_missing() -> None:
+    """Negative control of R45: without `finish`, the end of an Opus file is missing."""
     samples = speechlike(3.7)
     unfinished = b"".join(streamed(AudioFormat.OPUS, samples)[:-1])
     decoded, _ = soundfile.read(io.BytesIO(unfinished))
@@ -114,41 +116,41 @@ def test_closing_late_is_what_keeps_the_end() -> None:
     sizes=st.lists(st.integers(1, 5000), min_size=1, max_size=5).map(tuple),
     kind=st.sampled_from([AudioFormat.PCM, AudioFormat.WAV, AudioFormat.FLAC]),
 )
-def test_packet_sizes_change_nothing(sizes: tuple[int, ...], kind: AudioFormat) -> None:
-    """CASES R46: and every piece of PCM is a whole number of samples."""
+def test_output_is_independent_of_packet_sizes(sizes: tuple[int, ...], kind: AudioFormat) -> None:
+    """CASES R46. Every PCM output is a whole number of samples."""
     samples = speechlike(0.4)
-    pieces = streamed(kind, samples, sizes)
-    assert b"".join(pieces) == b"".join(streamed(kind, samples, (len(samples),)))
+    parts = streamed(kind, samples, sizes)
+    assert b"".join(parts) == b"".join(streamed(kind, samples, (len(samples),)))
     if kind is AudioFormat.PCM:
-        assert all(len(piece) % 2 == 0 for piece in pieces)
+        assert all(len(part) % 2 == 0 for part in parts)
 
 
-def test_loud_samples_are_clipped_and_never_wrapped() -> None:
+def test_loud_samples_are_clipped_not_wrapped() -> None:
     """CASES R52."""
     loud = np.array([1.0, 1.2, -1.3, -1.0, 0.0], dtype=np.float32)
     pcm = np.frombuffer(b"".join(streamed(AudioFormat.PCM, loud)), dtype="<i2")
     assert pcm.tolist() == [32767, 32767, -32768, -32768, 0]
     buzz = 4 * speechlike(0.5)
     for kind in IN_FILES:
-        decoded, _ = soundfile.read(io.BytesIO(encode_whole(buzz, kind, RATE_HZ)))
+        decoded, _ = soundfile.read(io.BytesIO(encode_samples(buzz, kind, RATE_HZ)))
         assert decoded[buzz > 1.1].min() > 0
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("kind", list(AudioFormat))
-def test_samples_that_are_no_numbers_are_an_error(kind: AudioFormat, bad: float) -> None:
+def test_non_finite_samples_are_an_error(kind: AudioFormat, bad: float) -> None:
     with pytest.raises(NonFiniteError):
-        encode_whole(np.array([0.0, bad], dtype=np.float32), kind, RATE_HZ)
+        encode_samples(np.array([0.0, bad], dtype=np.float32), kind, RATE_HZ)
 
 
 @pytest.mark.parametrize("kind", list(AudioFormat))
-def test_packets_out_of_order_at_another_rate_or_too_late_are_errors(kind: AudioFormat) -> None:
-    first, second, *_ = cut(speechlike(0.5))
+def test_invalid_packet_sequences_are_errors(kind: AudioFormat) -> None:
+    first, second, *_ = split_packets(speechlike(0.5))
     encoder = make_encoder(kind, RATE_HZ, patchable=True)
-    with pytest.raises(StateError, match="starts at sample 1920"):
+    with pytest.raises(StateError, match="starts at 1920"):
         encoder.encode(second)
     encoder.encode(first)
-    with pytest.raises(StateError, match="starts at sample 0"):
+    with pytest.raises(StateError, match="starts at 0"):
         encoder.encode(first)
     encoder.finish()
     with pytest.raises(StateError):
@@ -160,17 +162,17 @@ def test_packets_out_of_order_at_another_rate_or_too_late_are_errors(kind: Audio
 
 
 @pytest.mark.parametrize("kind", [AudioFormat.PCM, AudioFormat.WAV])
-def test_an_empty_stream_can_be_finished(kind: AudioFormat) -> None:
-    ending = make_encoder(kind, RATE_HZ, patchable=True).finish()
-    assert len(ending.tail) == (44 if kind is AudioFormat.WAV else 0)
+def test_empty_stream_can_be_finished(kind: AudioFormat) -> None:
+    trailer = make_encoder(kind, RATE_HZ, patchable=True).finish()
+    assert len(trailer.data) == (44 if kind is AudioFormat.WAV else 0)
 
 
-def test_a_file_is_closed_properly_after_an_error(tmp_path: Path) -> None:
+def test_file_is_finished_after_an_error(tmp_path: Path) -> None:
     samples = speechlike(1.0)
 
     def interrupted() -> None:
         with open_file(tmp_path / "out.wav", RATE_HZ) as writer:
-            writer.write(cut(samples)[0])
+            writer.write(split_packets(samples)[0])
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -178,10 +180,10 @@ def test_a_file_is_closed_properly_after_an_error(tmp_path: Path) -> None:
     assert soundfile.info(str(tmp_path / "out.wav")).frames == 1920
 
 
-def test_formats_are_named_by_word_and_by_ending() -> None:
-    assert format_named("MP3") is AudioFormat.MP3
-    assert format_of_path(Path("a.b.OGG")) is AudioFormat.OPUS
+def test_formats_by_name_and_by_extension() -> None:
+    assert parse_format("MP3") is AudioFormat.MP3
+    assert format_from_path(Path("a.b.OGG")) is AudioFormat.OPUS
     with pytest.raises(UnsupportedError, match="aac"):
-        format_named("midi")
+        parse_format("midi")
     with pytest.raises(UnsupportedError, match=r"\.wav"):
-        format_of_path(Path("speech"))
+        format_from_path(Path("speech"))

@@ -1,4 +1,4 @@
-"""The player plays every sample in order, never holds up who makes them, and stops at once; missing parts are named."""
+"""Player: plays every sample in order, never blocks `write`, stops immediately; clear errors for missing parts."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 
 from legato.audio.play import Player, open_player
 from legato.errors import StateError, UnsupportedError
-from tests.audio.packets import RATE_HZ, cut, speechlike
+from tests.audio.packets import RATE_HZ, speechlike, split_packets
 
 
 class FakeDevice:
-    """A device in a thread of its own that takes 480 samples a call, much faster than real time."""
+    """A device thread that pulls 480 samples per call, much faster than real time."""
 
     latency = 0.0
 
@@ -56,7 +56,7 @@ class FakeDevice:
             self._thread.join()
 
 
-def player() -> tuple[Player, FakeDevice]:
+def make_player() -> tuple[Player, FakeDevice]:
     devices: list[FakeDevice] = []
 
     def open_stream(callback: Callable[..., None]) -> FakeDevice:
@@ -67,37 +67,37 @@ def player() -> tuple[Player, FakeDevice]:
 
 
 def test_every_sample_is_played_once_and_in_order() -> None:
-    packets = cut(speechlike(1.0))
-    made = b"".join(packet.int16().tobytes() for packet in packets)
-    machine, device = player()
-    with machine:
+    packets = split_packets(speechlike(1.0))
+    expected = b"".join(packet.int16().tobytes() for packet in packets)
+    player, device = make_player()
+    with player:
         for packet in packets:
-            machine.write(packet)
+            player.write(packet)
     assert device.log == ["start", "stop", "close"]
     played = bytes(device.played)
-    assert played.startswith(made[:1920])
+    assert played.startswith(expected[:1920])
     without_gaps = played.replace(bytes(960), b"")
-    assert without_gaps[: len(made)].rstrip(b"\0") == made.replace(bytes(960), b"").rstrip(b"\0")
+    assert without_gaps[: len(expected)].rstrip(b"\0") == expected.replace(bytes(960), b"").rstrip(b"\0")
 
 
-def test_stopping_drops_what_was_not_played() -> None:
-    machine, device = player()
-    for packet in cut(speechlike(60.0), (240_000,)):
-        machine.write(packet)
-    machine.stop()
-    machine.stop()
+def test_stop_discards_unplayed_samples() -> None:
+    player, device = make_player()
+    for packet in split_packets(speechlike(60.0), (240_000,)):
+        player.write(packet)
+    player.stop()
+    player.stop()
     assert device.log == ["start", "abort", "close"]
     assert len(device.played) < 2 * 30 * RATE_HZ
     with pytest.raises(StateError):
-        machine.write(cut(speechlike(0.1))[0])
+        player.write(split_packets(speechlike(0.1))[0])
 
 
-def test_an_error_while_packets_are_made_stops_the_sound() -> None:
-    machine, device = player()
+def test_exception_stops_playback() -> None:
+    player, device = make_player()
 
     def broken() -> None:
-        with machine:
-            machine.write(cut(speechlike(1.0))[0])
+        with player:
+            player.write(split_packets(speechlike(1.0))[0])
             raise RuntimeError("broken")
 
     with pytest.raises(RuntimeError):
@@ -105,19 +105,19 @@ def test_an_error_while_packets_are_made_stops_the_sound() -> None:
     assert "abort" in device.log
 
 
-def test_closing_without_a_packet_starts_nothing() -> None:
-    machine, device = player()
-    machine.close()
+def test_close_without_packets_does_not_start_the_device() -> None:
+    player, device = make_player()
+    player.close()
     assert device.log == ["close"]
 
 
-def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_without_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sounddevice", None)
-    with pytest.raises(UnsupportedError, match=r"legato-tts\[play\]"):
+    with pytest.raises(UnsupportedError, match=r"\.\[play\]"):
         open_player(RATE_HZ)
 
 
-def test_a_missing_device_is_an_error_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_without_device_suggests_output_to_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     class PortAudioError(Exception):
         pass
 

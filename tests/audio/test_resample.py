@@ -1,4 +1,4 @@
-"""Resampling in a stream: the same samples as at once, exact length, nothing lost at pauses (R51)."""
+"""Streaming resampler: same samples as resampling at once, exact length, nothing lost at pauses (R51)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from legato.audio.resample import Resampler
 from legato.errors import StateError
-from legato.flow import FinishReason, Packet, StreamId
+from legato.types import FinishReason, Packet, StreamId
 
 RATE_HZ = 24000
 
 
 def packets(samples: np.ndarray, cuts: list[int], *, late_end: bool = False) -> list[Packet]:
-    """`samples` cut at `cuts`; with `late_end` the end comes as an empty packet."""
+    """Split `samples` at `cuts`; with `late_end` the last packet is empty."""
     edges = [0, *sorted(cut % (len(samples) + 1) for cut in cuts), len(samples), *([len(samples)] if late_end else [])]
-    pieces = list(itertools.pairwise(edges))
+    spans = list(itertools.pairwise(edges))
     return [
         Packet(
             StreamId(0),
@@ -28,15 +28,15 @@ def packets(samples: np.ndarray, cuts: list[int], *, late_end: bool = False) -> 
             1,
             RATE_HZ,
             samples[start:end].astype("<f4").tobytes(),
-            last=number == len(pieces) - 1,
-            finish_reason=FinishReason.EOS if number == len(pieces) - 1 else None,
+            last=number == len(spans) - 1,
+            finish_reason=FinishReason.EOS if number == len(spans) - 1 else None,
         )
-        for number, (start, end) in enumerate(pieces)
+        for number, (start, end) in enumerate(spans)
     ]
 
 
 def speech(length: int) -> np.ndarray:
-    """Tones with 300 ms pauses, so that a lost tail would be a lost word."""
+    """Tones with 300 ms pauses."""
     t = np.arange(length) / RATE_HZ
     return (0.5 * np.sin(2 * np.pi * 440 * t) * ((t % 0.6) < 0.3)).astype(np.float32)
 
@@ -48,10 +48,10 @@ def speech(length: int) -> np.ndarray:
     cuts=st.lists(st.integers(0, 30_000), max_size=8),
     late_end=st.booleans(),
 )
-def test_any_split_gives_what_the_whole_gives(to_hz: int, length: int, cuts: list[int], late_end: bool) -> None:
+def test_any_split_equals_resampling_at_once(to_hz: int, length: int, cuts: list[int], late_end: bool) -> None:
     samples = speech(length)
     resampler = Resampler(RATE_HZ, to_hz)
-    out = [resampler.take(packet) for packet in packets(samples, cuts, late_end=late_end)]
+    out = [resampler.resample(packet) for packet in packets(samples, cuts, late_end=late_end)]
     joined = np.concatenate([packet.float32() for packet in out])
     assert len(joined) == round(length * to_hz / RATE_HZ + 1e-9)
     assert [packet.first_sample for packet in out] == np.cumsum([0, *(p.sample_count for p in out)])[:-1].tolist()
@@ -61,19 +61,19 @@ def test_any_split_gives_what_the_whole_gives(to_hz: int, length: int, cuts: lis
     np.testing.assert_allclose(joined[:shared], whole[:shared], atol=1e-6)
 
 
-def test_control_without_the_flush_the_tail_is_lost() -> None:
+def test_control_without_flush_the_tail_is_missing() -> None:
     samples = speech(12_000)
     resampler = Resampler(RATE_HZ, 16000)
     first = packets(samples, [11_999])[0]
-    assert resampler.take(first).sample_count < 8000 - 100
+    assert resampler.resample(first).sample_count < 8000 - 100
 
 
-def test_equal_rates_change_nothing_and_strangers_are_refused() -> None:
+def test_equal_rates_pass_through_and_wrong_packets_are_errors() -> None:
     only = packets(speech(100), [])[0]
-    assert Resampler(RATE_HZ, RATE_HZ).take(only) is only
-    with pytest.raises(StateError, match="this resampler takes 16000"):
-        Resampler(16000, 8000).take(only)
+    assert Resampler(RATE_HZ, RATE_HZ).resample(only) is only
+    with pytest.raises(StateError, match="expects packets at 16000"):
+        Resampler(16000, 8000).resample(only)
     resampler = Resampler(RATE_HZ, 8000)
-    resampler.take(only)
-    with pytest.raises(StateError, match="100 came before it"):
-        resampler.take(only)
+    resampler.resample(only)
+    with pytest.raises(StateError, match="starts at sample 100"):
+        resampler.resample(only)

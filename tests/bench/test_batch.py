@@ -1,4 +1,4 @@
-"""`legato bench batch` reports every batch size in both modes, with its setting. No figure of speed is judged here."""
+"""`legato bench batch` reports every batch size in both modes. Speed is not judged here."""
 
 from __future__ import annotations
 
@@ -8,41 +8,36 @@ from pathlib import Path
 
 import pytest
 
-from legato.bench.batch_tables import batch_tables, price
+from legato.bench.batch import batch_tables, deterministic_slowdown
 from legato.bench.jsonl import read_lines
-from legato.bench.records import BatchRecord
-from legato.bench.report import KINDS
+from legato.bench.records import RECORD_TYPES, BatchRecord
 from legato.cli.main import EXIT_OK, EXIT_REFUSED, main
-from tests.bench.made import MACHINE, MODEL
+from tests.bench.sample_records import MODEL, make_batch
 from tests.conftest import TinyCheckpoint
 
 
-def row(mode: str, streams: int, rate: float) -> BatchRecord:
-    return BatchRecord(MACHINE, MODEL, (4,), 128, mode, streams, 8, 1.0, 1.0, 1.0, rate, 1.0, 0.1, 0.1, 1.0, 1, 1)
-
-
-def test_the_price_of_determinism_is_the_quotient_of_the_totals() -> None:
-    rows = [row("default", 4, 40.0), row("deterministic", 4, 16.0), row("default", 8, 50.0)]
-    assert price(rows) == {4: 2.5}
+def test_deterministic_slowdown_is_the_ratio_of_total_rates() -> None:
+    rows = [make_batch("default", 4, 40.0), make_batch("deterministic", 4, 16.0), make_batch("default", 8, 50.0)]
+    assert deterministic_slowdown(rows) == {4: 2.5}
     (table,) = batch_tables(rows)
     assert "2.50 times as long at 4" in table.note
     assert [each[:2] for each in table.rows] == [("default", "4"), ("deterministic", "4"), ("default", "8")]
 
 
-def test_each_model_has_a_table_of_its_own() -> None:
-    rows = [row("default", 1, 4.0), replace(row("default", 1, 5.0), model=replace(MODEL, name="other"))]
+def test_each_model_has_its_own_table() -> None:
+    rows = [make_batch("default", 1, 4.0), replace(make_batch("default", 1, 5.0), model=replace(MODEL, name="other"))]
     assert [table.title.rpartition(": ")[2] for table in batch_tables(rows)] == ["tiny", "other"]
 
 
-def test_the_command_reports_all_batches_in_both_modes(
+def test_batch_command_reports_all_sizes_in_both_modes(
     tiny_checkpoint: TinyCheckpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figures, lines = tmp_path / "figures.json", tmp_path / "records.jsonl"
     folder = str(tiny_checkpoint("tiny-custom-voice"))
-    options = ["--batches", "1,3", "--frames", "4", "--positions", "128", "--threads", "1"]
+    options = ["--batches", "1,3", "--frames", "4", "--max-seq-len", "128", "--threads", "1"]
     assert main(["bench", "batch", folder, *options, "--json", str(figures), "--records", str(lines)]) == EXIT_OK
     assert "Deterministic mode takes" in capsys.readouterr().out
-    records = list(read_lines(lines, KINDS))
+    records = list(read_lines(lines, RECORD_TYPES))
     got = json.loads(figures.read_text())
     expected = [(1, "default"), (1, "deterministic"), (3, "default"), (3, "deterministic")]
     assert [(each["streams"], each["mode"]) for each in got["batches"]] == expected
@@ -54,9 +49,9 @@ def test_the_command_reports_all_batches_in_both_modes(
         assert record.total_frames_s <= min(record.predictor_frames_s, record.codec_frames_s)
         assert record.peak_bytes > record.slot_bytes > 0
         assert (record.packet_frames, record.machine.threads) == ((4,), 1)
-    assert set(got["price_of_determinism"]) == {"1", "3"}
+    assert set(got["deterministic_slowdown"]) == {"1", "3"}
 
 
-def test_nonsense_batches_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_batches_option_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "batch", "--batches", "1,x"]) == EXIT_REFUSED
     assert "--batches" in capsys.readouterr().err

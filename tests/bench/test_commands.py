@@ -1,4 +1,4 @@
-"""`legato bench latency` and `load` from the command line to their files, with a tiny model; and that help teaches."""
+"""`legato bench latency` and `load` from command line to files with a tiny model; help texts and documentation."""
 
 from __future__ import annotations
 
@@ -9,34 +9,31 @@ from pathlib import Path
 import click
 import pytest
 
-from legato.bench.asides import AsideRecord
+from legato.backends.select import load_backend
 from legato.bench.jsonl import read_lines
-from legato.bench.records import RequestRecord
-from legato.bench.report import KINDS
+from legato.bench.records import RECORD_TYPES, RequestRecord, SideCostRecord
 from legato.bench.summary import summaries
 from legato.cli.bench import SUBCOMMANDS, bench
-from legato.cli.bench_latency import latency, words
+from legato.cli.bench_latency import latency, rebuild_arguments
 from legato.cli.main import EXIT_OK, main
 from legato.config.engine import EngineConfig
-from legato.engine.notes import notes_of
-from legato.models.load import load_model
 from tests.conftest import TinyCheckpoint
 
-SHORT = ["--max-frames", "4", "--packet-frames", "1,2", "--positions", "256", "--threads", "1", "--text", "Hello."]
+SHORT = ["--max-frames", "4", "--packet-frames", "1,2", "--max-seq-len", "256", "--threads", "1", "--text", "Hello."]
 
 
-def asides(file: Path) -> dict[str, tuple[str, int]]:
-    """What was done by itself: inside which stage, and how often."""
-    found = [record for record in read_lines(file, KINDS) if isinstance(record, AsideRecord)]
+def side_costs(file: Path) -> dict[str, tuple[str, int]]:
+    """The stage and the number of repetitions of each side cost."""
+    found = [record for record in read_lines(file, RECORD_TYPES) if isinstance(record, SideCostRecord)]
     assert all(min(record.times_ms) > 0 for record in found)
-    return {record.what.partition(",")[0]: (record.inside, len(record.times_ms)) for record in found}
+    return {record.operation.partition(",")[0]: (record.stage, len(record.times_ms)) for record in found}
 
 
 def requests(file: Path) -> list[RequestRecord]:
-    return [record for record in read_lines(file, KINDS) if isinstance(record, RequestRecord)]
+    return [record for record in read_lines(file, RECORD_TYPES) if isinstance(record, RequestRecord)]
 
 
-def test_latency_from_end_to_end(
+def test_latency_command_writes_records_and_page(
     tiny_checkpoint: TinyCheckpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, page = tmp_path / "records.jsonl", tmp_path / "page.html"
@@ -44,35 +41,35 @@ def test_latency_from_end_to_end(
     line = ["bench", "latency", folder, *SHORT, "--requests", "1", "--warm-up", "1", "--records", str(file)]
     assert main([*line, "--html", str(page)]) == EXIT_OK
     records = requests(file)
-    assert [record.asked.transport for record in records] == ["in-process", "in-process", "http", "websocket"]
-    assert [record.asked.cold for record in records] == [True, False, False, False]
-    assert all(record.asked.packet_frames == (1, 2) and record.settled for record in records)
-    assert asides(file) == {"text front end": ("input wait", 1)}
-    told = capsys.readouterr().out
-    assert "What lies inside a stage, done by itself" in told
-    assert "unaccounted" in told
-    assert "published elsewhere, not measured" in told
+    assert [record.request.transport for record in records] == ["in-process", "in-process", "http", "websocket"]
+    assert [record.request.cold for record in records] == [True, False, False, False]
+    assert all(record.request.packet_frames == (1, 2) and record.synchronized for record in records)
+    assert side_costs(file) == {"text front end": ("input wait", 1)}
+    output = capsys.readouterr().out
+    assert "Operations inside a stage, measured separately" in output
+    assert "unaccounted" in output
+    assert "published elsewhere, not measured" in output
     assert "<svg" in page.read_text()
 
 
-def test_a_model_that_clones_has_its_reference_inside_where_it_is_encoded_inside(
+def test_reference_encoding_is_recorded_where_the_times_include_it(
     tiny_checkpoint: TinyCheckpoint, tmp_path: Path
 ) -> None:
     file = tmp_path / "records.jsonl"
     line = ["bench", "latency", str(tiny_checkpoint("tiny-base")), *SHORT, "--requests", "1", "--warm-up", "0"]
     assert main([*line, "--records", str(file)]) == EXIT_OK
-    told = [(record.asked.transport, record.asked.inside.reference_encoding) for record in requests(file)]
-    assert told == [("in-process", True), ("http", True), ("websocket", False)]
-    assert asides(file) == {"text front end": ("input wait", 1), "reference encoding": ("request", 1)}
+    included = [(record.request.transport, record.request.included.reference_encoding) for record in requests(file)]
+    assert included == [("in-process", True), ("http", True), ("websocket", False)]
+    assert side_costs(file) == {"text front end": ("input wait", 1), "reference encoding": ("request", 1)}
 
 
-def test_load_from_end_to_end(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
+def test_load_command_writes_records(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
     line = ["bench", "load", str(tiny_checkpoint("tiny-custom-voice")), *SHORT, "--transport", "in-process"]
     assert main([*line, "--at-once", "1,2", "--requests", "2", "--records", str(file)]) == EXIT_OK
-    assert [record.asked.concurrency for record in requests(file)] == [1, 1, 2, 2]
-    assert main([*line, "--rates", "50", "--slots", "2", "--requests", "2", "--records", str(file)]) == EXIT_OK
-    assert [(record.asked.loop, record.asked.rate_hz) for record in requests(file)] == [("open", 50.0)] * 2
+    assert [record.request.concurrency for record in requests(file)] == [1, 1, 2, 2]
+    assert main([*line, "--rates", "50", "--max-num-seqs", "2", "--requests", "2", "--records", str(file)]) == EXIT_OK
+    assert [(record.request.loop, record.request.rate_hz) for record in requests(file)] == [("open", 50.0)] * 2
 
 
 @pytest.mark.parametrize(
@@ -80,11 +77,11 @@ def test_load_from_end_to_end(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -
     [
         ("latency", [*SHORT, "--transport", "in-process", "--requests", "1", "--warm-up", "0"]),
         ("load", [*SHORT, "--transport", "in-process", "--requests", "1", "--at-once", "1"]),
-        ("batch", ["--batches", "1", "--frames", "2", "--positions", "128", "--threads", "1"]),
-        ("memory", ["--streams", "1", "--frames", "2", "--positions", "128", "--threads", "1"]),
+        ("batch", ["--batches", "1", "--frames", "2", "--max-seq-len", "128", "--threads", "1"]),
+        ("memory", ["--max-num-seqs", "1", "--frames", "2", "--max-seq-len", "128", "--threads", "1"]),
     ],
 )
-def test_the_switch_of_graphs_reaches_every_engine_and_records_say_what_computed(
+def test_cuda_graphs_option_reaches_every_engine_and_backends_are_recorded(
     command: str,
     options: list[str],
     tiny_checkpoint: TinyCheckpoint,
@@ -92,40 +89,40 @@ def test_the_switch_of_graphs_reaches_every_engine_and_records_say_what_computed
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made: list[bool] = []
+    created: list[bool] = []
     check = EngineConfig.__post_init__
 
-    def noticed(config: EngineConfig) -> None:
-        made.append(config.graphs)
+    def recording(config: EngineConfig) -> None:
+        created.append(config.cuda_graphs)
         check(config)
 
-    monkeypatch.setattr(EngineConfig, "__post_init__", noticed)
+    monkeypatch.setattr(EngineConfig, "__post_init__", recording)
     file, folder = tmp_path / "records.jsonl", tiny_checkpoint("tiny-custom-voice")
     line = ["bench", command, str(folder), *options, "--records", str(file)]
-    notes = notes_of(load_model(folder))
-    for flags in ([], ["--no-graphs"]):
-        made.clear()
+    notes = load_backend(folder).description
+    for flags in ([], ["--no-cuda-graphs"]):
+        created.clear()
         assert main([*line, *flags]) == EXIT_OK
-        assert set(made) == {not flags}
-        told = capsys.readouterr().err
-        assert all(f"legato: {note}\n" in told for note in notes)
-        # On a CPU the switch changes nothing, and nothing is said of it.
+        assert set(created) == {not flags}
+        output = capsys.readouterr().err
+        assert all(f"legato: {note}\n" in output for note in notes)
+        # The option has no effect on a CPU and is not recorded.
         facts = [json.loads(record)["model"] for record in file.read_text(encoding="utf-8").splitlines()]
         assert {each["computed_by"] for each in facts} == {"; ".join(notes)}
 
 
-def test_a_repeated_run_is_the_same_command_again() -> None:
+def test_repeated_run_has_the_same_command_line() -> None:
     line = ["./model", "--packet-frames", "4,8", "--text", "One.", "--text", "Two.", "--processes", "3", "--seed", "5"]
-    for flags in ([], ["--no-graphs"]):
+    for flags in ([], ["--no-cuda-graphs"]):
         context = latency.make_context("latency", [*line, *flags])
-        again = words(context, {"processes": 1, "run": 2, "records": Path("r.jsonl"), "json_file": None, "html": None})
+        changed: dict[str, object] = {"processes": 1, "run": 2, "records": Path("r.jsonl")}
+        again = rebuild_arguments(context, {**changed, "json_file": None, "html": None})
         other = latency.make_context("latency", again)
-        changed = {"processes": 1, "run": 2, "records": Path("r.jsonl")}
         assert other.params == {**context.params, **changed}
-        assert other.params["graphs"] == (not flags)
+        assert other.params["cuda_graphs"] == (not flags)
 
 
-def test_every_command_teaches_by_example() -> None:
+def test_every_command_help_has_an_example() -> None:
     context = click.Context(bench)
     for name in SUBCOMMANDS:
         command = bench.get_command(context, name)
@@ -134,34 +131,34 @@ def test_every_command_teaches_by_example() -> None:
         assert command.short_help
 
 
-def test_the_page_of_the_docs_explains_every_field_and_command() -> None:
+def test_docs_explain_every_field_and_command() -> None:
     page = (Path(__file__).parents[2] / "docs" / "bench.md").read_text(encoding="utf-8")
-    told = set(re.findall(r"`([a-z_A-Z0-9.]+)`", page))
-    for name in field_names(RequestRecord) | field_names(AsideRecord):
-        assert name in told, name
+    documented = set(re.findall(r"`([a-z_A-Z0-9.]+)`", page))
+    for name in field_names(RequestRecord) | field_names(SideCostRecord):
+        assert name in documented, name
     assert all(f"legato bench {name}" in page for name in SUBCOMMANDS)
 
 
-def test_the_example_is_read_and_the_figures_beside_it_are_its_own() -> None:
-    """Every row of the table in the docs is a case of the records in `docs/bench`, rounded."""
+def test_docs_table_matches_the_kept_records() -> None:
+    """Every row of the table in the docs is a case of the records in `docs/bench`."""
     docs = Path(__file__).parents[2] / "docs"
     files = [docs / "bench" / name for name in ("embedded-latency.jsonl", "embedded-load.jsonl")]
     cases = summaries(record for file in files for record in requests(file))
     rows = [
-        f"| {each.case.asked.transport}, {'cold' if each.case.asked.cold else 'warm'}, "
-        f"{each.case.asked.concurrency} at once, packets {','.join(map(str, each.case.asked.packet_frames))} "
+        f"| {each.case.request.transport}, {'cold' if each.case.request.cold else 'warm'}, "
+        f"{each.case.request.concurrency} concurrent, packets {','.join(map(str, each.case.request.packet_frames))} "
         f"| {each.first_packet_ms.p50:.0f} | {each.first_sound_ms.p50:.0f} | {each.first_audible_ms.p50:.0f} "
         f"| {each.real_time_factor.p50:.2f} | {each.audio_s_per_s:.1f} |"
         for each in cases
     ]
-    told = (docs / "bench.md").read_text(encoding="utf-8").splitlines()
+    lines = (docs / "bench.md").read_text(encoding="utf-8").splitlines()
     assert len(rows) == 7
-    assert [row for row in rows if row not in told] == []
+    assert [row for row in rows if row not in lines] == []
     assert "machine" in json.loads(files[0].read_text(encoding="utf-8").splitlines()[0])
 
 
 def field_names(record: type) -> set[str]:
-    """All names of a record and of the records in it."""
+    """Field names of a record and of the dataclasses in it."""
     from dataclasses import fields, is_dataclass
     from typing import get_args, get_type_hints
 

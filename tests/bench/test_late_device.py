@@ -1,7 +1,7 @@
-"""A device that is late: work is done 200 ms after it was handed over, and only who waits for it sees that.
+"""Stage times on an asynchronous device that finishes work 200 ms after it is queued.
 
-With the engine told to wait, the stage that computed has the time. Without, the host's clock alone says that computing
-took nothing, and the next stage that needs a number on the host pays for it: figures that look right and are not.
+If the engine synchronizes the device, the time is counted in the stage that computes. If it does not, the host clock
+assigns it to the next stage that needs a value on the host.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy.typing as npt
 import pytest
 
 from legato.bench.records import ALL_STAGES
-from legato.engine.decode import CodecStage, Window
-from legato.engine.kv_pool import KVPool
-from legato.engine.loop import Loop, Machinery
+from legato.engine.codec_runner import CodecRunner, Window
+from legato.engine.core import EngineContext, EngineCore
+from legato.engine.kv_cache import KVPool
 from legato.engine.sequence import Sequence as TalkerSequence
 from legato.engine.stats import Mark, PoolUse
 from legato.errors import GenerationError
-from legato.flow import FinishReason
+from legato.types import FinishReason
 from tests.engine.harness import Harness, ScriptedRunner
-from tests.engine.tiny import tiny_decoder
+from tests.engine.tiny import tiny_backend
 from tests.models.tiny_talker import CODEBOOKS
 
 LATE_S = 0.2
@@ -29,7 +29,7 @@ FRAME = (1,) * CODEBOOKS
 
 
 class LateDevice:
-    """A queue of work and a clock: handing over takes no time, waiting takes what is left."""
+    """A work queue with a clock: queueing takes no time, waiting takes the remaining time."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -43,7 +43,7 @@ class LateDevice:
 
 
 class LateRunner(ScriptedRunner):
-    """Prefill and steps are queued; a code is a number on the host, so drawing one waits."""
+    """Prefill and steps are queued; sampling waits, because it returns a code on the host."""
 
     def __init__(self, pool: KVPool, device: LateDevice) -> None:
         super().__init__(pool, lambda _seed, frame: FRAME if frame < 5 else FinishReason.EOS)
@@ -53,16 +53,16 @@ class LateRunner(ScriptedRunner):
         self._late.queue(LATE_S if slices else 0.0)
         return super().prefill(slices)
 
-    def draw_first_codes(self, sequences: Sequence[TalkerSequence]) -> list[int | FinishReason | GenerationError]:
+    def sample_first_codes(self, sequences: Sequence[TalkerSequence]) -> list[int | FinishReason | GenerationError]:
         self._late.wait()
-        return super().draw_first_codes(sequences)
+        return super().sample_first_codes(sequences)
 
 
-class LateCodec(CodecStage):
-    """Samples are on the host when they are returned, whoever waited before."""
+class LateCodec(CodecRunner):
+    """Decoding waits, because it returns samples on the host."""
 
     def __init__(self, harness: Harness, device: LateDevice) -> None:
-        super().__init__(tiny_decoder(), harness.codec, rows_per_call=64)
+        super().__init__(tiny_backend(), harness.codec, rows_per_call=64)
         self._late = device
 
     def decode(self, windows: Sequence[Window]) -> list[npt.NDArray[np.float32]]:
@@ -72,42 +72,42 @@ class LateCodec(CodecStage):
         return samples
 
 
-def spoken(settle: Callable[[LateDevice], Callable[[], None]]) -> Harness:
-    """One stream, spoken to its end on a late device."""
+def run_stream(settle: Callable[[LateDevice], Callable[[], None]]) -> Harness:
+    """Run one stream to its end on a late device."""
     device = LateDevice()
     harness = Harness(lambda _seed, _frame: FRAME)
-    machinery = Machinery(
-        LateRunner(harness.kv, device),
-        LateCodec(harness, device),
-        lambda: device.now_s,
-        (64, 64),
-        24000,
-        settle=settle(device),
+    context = EngineContext(
+        runner=LateRunner(harness.kv, device),
+        codec=LateCodec(harness, device),
+        clock=lambda: device.now_s,
+        prefill_limits=(64, 64),
+        sample_rate_hz=24000,
+        synchronize=settle(device),
     )
-    harness.runner, harness.stage = machinery.runner, machinery.codec
-    harness.roster = type(harness.roster)(machinery.runner, harness.codec, 24000)
-    harness.loop = Loop(machinery, harness.roster)
+    harness.runner, harness.codec_runner = context.runner, context.codec
+    harness.registry = type(harness.registry)(context.runner, harness.codec, 24000)
+    harness.core = EngineCore(context, harness.registry)
     harness.submit("hello", packets=(4,))
     harness.run()
     return harness
 
 
-def test_waiting_gives_each_stage_its_own_time() -> None:
-    stages_s = spoken(lambda device: device.wait).streams[0].timing.stages_s()
+def test_synchronizing_gives_each_stage_its_own_time() -> None:
+    stages_s = run_stream(lambda device: device.wait).streams[0].timing.stages_s()
     assert stages_s["prefill"] == pytest.approx(LATE_S)
     assert stages_s["first code"] == pytest.approx(0.0)
     assert stages_s["codec"] == pytest.approx(LATE_S)
 
 
-def test_the_host_clock_alone_would_have_lied_about_the_stages() -> None:
-    stages_s = spoken(lambda _device: lambda: None).streams[0].timing.stages_s()
-    assert stages_s["prefill"] == pytest.approx(0.0), "200 ms of work that the host's clock did not see"
-    assert stages_s["first code"] == pytest.approx(LATE_S), "and blamed on the stage that waited"
+def test_host_clock_without_synchronization_misattributes_stage_times() -> None:
+    stages_s = run_stream(lambda _device: lambda: None).streams[0].timing.stages_s()
+    assert stages_s["prefill"] == pytest.approx(0.0), "the host clock does not see the queued 200 ms"
+    assert stages_s["first code"] == pytest.approx(LATE_S), "they are counted in the stage that waits"
 
 
-def test_the_first_packet_holds_the_late_work_whoever_waits() -> None:
+def test_ttfa_includes_queued_work_with_and_without_synchronization() -> None:
     for settle in (lambda device: device.wait, lambda _device: lambda: None):
-        harness = spoken(settle)
+        harness = run_stream(settle)
         timing = harness.streams[0].timing
         assert timing.first_packet_s == pytest.approx(2 * LATE_S)
         assert sum(timing.stages_s().values()) == pytest.approx(timing.first_packet_s)
@@ -115,9 +115,9 @@ def test_the_first_packet_holds_the_late_work_whoever_waits() -> None:
         assert set(timing.stages_s()) < set(ALL_STAGES)
 
 
-def test_seconds_of_a_part_are_counted_to_the_end_of_its_work() -> None:
+def test_busy_seconds_of_a_part_need_synchronization() -> None:
     found = []
     for settle in (lambda device: device.wait, lambda _device: lambda: None):
-        stats, none = spoken(settle).roster.stats, PoolUse(0, 0)
-        found.append(stats.snapshot(streams_open=0, talker_slots=none, codec_slots=none).busy_s["prefill"].total)
+        stats, unused = run_stream(settle).registry.stats, PoolUse(0, 0)
+        found.append(stats.snapshot(streams_open=0, talker_slots=unused, codec_slots=unused).busy_s["prefill"].total)
     assert found == pytest.approx([LATE_S, 0.0])

@@ -1,1 +1,1 @@
-"""The page in a real browser: sound, interruptions, looks."""
+"""Tests of the web page in a real browser."""

@@ -1,6 +1,6 @@
-"""Chromium without a window, driven by Playwright: how it is found and started, and a page that is watched.
+"""Headless Chromium, driven by Playwright.
 
-`Watched` owns one page and everything that was seen of it: console messages, requests, WebSocket frames.
+`ObservedPage` wraps one page and records its console messages, requests and WebSocket frames.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FLAGS = (
     *("--disable-component-update", "--disable-sync", "--autoplay-policy=no-user-gesture-required"),
     *("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"),
 )
-"""Nothing that calls home; a microphone that beeps, and nobody who has to allow it."""
+"""No background network traffic; a fake microphone that beeps, with permission granted."""
 TAP = Path(__file__).parent / "tap.js"
 TAP_WORKLET = Path(__file__).parent / "tap-worklet.js"
 WAIT_MS = 60_000
@@ -25,32 +25,32 @@ WAIT_MS = 60_000
 
 
 def find_chromium() -> str | None:
-    """The browser's program, if one is installed."""
+    """Path of an installed browser."""
     return next((path for path in map(shutil.which, NAMES) if path), None)
 
 
 def start(playwright: Playwright, program: str) -> Browser:
-    """A browser with a profile of its own, which is gone with it."""
+    """Start a browser with a temporary profile."""
     return playwright.chromium.launch(executable_path=program, headless=True, args=list(FLAGS))
 
 
 @dataclass(slots=True)
 class Socket:
-    """What went over one WebSocket: JSON frames of each side, binary frames of the server."""
+    """The frames of one WebSocket in both directions."""
 
     url: str
     sent: list[str] = field(default_factory=list)
     received: list[str | bytes] = field(default_factory=list)
 
     def watch(self, socket: WebSocket) -> None:
-        """Keep every frame."""
+        """Record every frame."""
         socket.on("framesent", lambda frame: self.sent.append(frame if isinstance(frame, str) else frame.decode()))
         socket.on("framereceived", lambda frame: self.received.append(frame))
 
 
 @dataclass(slots=True)
-class Watched:
-    """A page and what was seen of it."""
+class ObservedPage:
+    """A page and its recorded activity."""
 
     page: Page
     url: str
@@ -59,7 +59,7 @@ class Watched:
     sockets: list[Socket] = field(default_factory=list)
 
     def open(self) -> None:
-        """Load the page and wait until it knows its server."""
+        """Attach the recorders and load the page."""
         self.page.set_default_timeout(WAIT_MS)
         self.page.on("console", lambda each: self.messages.append(f"{each.type}: {each.text}"))
         self.page.on("pageerror", lambda error: self.messages.append(f"uncaught: {error}"))

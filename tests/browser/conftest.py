@@ -1,6 +1,6 @@
-"""A browser for all tests of the page, the servers that it visits, and a page that must stay clean.
+"""Fixtures of the browser tests: the browser, the servers, and pages that must produce no errors.
 
-Where Chromium is missing the tests are skipped, and the end of the report says so in a line of its own.
+Without Chromium the tests are skipped, and the summary says so.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from legato.api import load
 from legato.config.server import ServerConfig
-from legato.server import pages
-from legato.server.pages import read_assets
-from tests.browser.chromium import TAP_WORKLET, WAIT_MS, Watched, find_chromium, start
+from legato.server.web import pages
+from legato.server.web.pages import read_assets
+from tests.browser.chromium import TAP_WORKLET, WAIT_MS, ObservedPage, find_chromium, start
 from tests.conftest import TinyCheckpoint
 from tests.server.running import Running, cloning, running
 
-MISSING = "Chromium is not installed, so the page was not tested (Debian: apt-get install chromium)"
+MISSING = "Chromium is not installed: browser tests skipped (Debian: apt-get install chromium)"
 
-Visit = Callable[..., Watched]
+Visit = Callable[..., ObservedPage]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say aloud what was left out."""
+    """Print a warning if the browser tests were skipped."""
     skipped = terminalreporter.stats.get("skipped", [])
     if any(MISSING in str(report.longrepr) for report in skipped):
         terminalreporter.write_line(MISSING, yellow=True, bold=True)
@@ -32,7 +32,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """One browser; every page gets a profile of its own in it."""
+    """One browser for all tests; every page has its own context."""
     program = find_chromium()
     if program is None:
         pytest.skip(MISSING)
@@ -45,7 +45,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package", autouse=True)
 def tap() -> Iterator[None]:
-    """The servers of these tests have one file more, which the page's policy lets in and its browser can find."""
+    """Serve the tap worklet next to the page's files, because the page's policy only allows its own server."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pages, "read_assets", lambda folder: read_assets(folder) | read_assets(TAP_WORKLET.parent))
         yield
@@ -53,9 +53,9 @@ def tap() -> Iterator[None]:
 
 @pytest.fixture(scope="package")
 def reader(tiny_checkpoint: TinyCheckpoint) -> Iterator[Running]:
-    """Two voices of its own, word times, and no cloning: as the embedded voice, with random weights."""
+    """Two built-in voices, word timestamps, no cloning: like the embedded voice, with random weights."""
     with (
-        load(tiny_checkpoint("tiny-embedded"), slots=3, positions=512) as tts,
+        load(tiny_checkpoint("tiny-embedded"), max_num_seqs=3, max_seq_len=512) as tts,
         running(tts, ServerConfig(model_id="tiny-embedded")) as server,
     ):
         yield server
@@ -63,29 +63,29 @@ def reader(tiny_checkpoint: TinyCheckpoint) -> Iterator[Running]:
 
 @pytest.fixture(scope="package")
 def cloner(tiny_checkpoint: TinyCheckpoint, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Clones, and keeps voices in a folder of its own."""
-    with cloning(tiny_checkpoint("tiny-base"), tmp_path_factory.mktemp("kept") / "voices") as server:
+    """A server that clones and stores uploaded voices in a temporary folder."""
+    with cloning(tiny_checkpoint("tiny-base"), tmp_path_factory.mktemp("uploaded") / "voices") as server:
         yield server
 
 
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Visit]:
-    """`visit(server)` opens its page. At the end nothing may have been reported or asked of another machine."""
-    seen: list[Watched] = []
+    """`visit(server)` opens its page. Finally checks that it logged no messages and contacted no other host."""
+    opened: list[ObservedPage] = []
 
-    def open_page(server: Running, *, width: int = 1000, language: str = "en-GB", dark: bool = False) -> Watched:
+    def open_page(server: Running, *, width: int = 1000, language: str = "en-GB", dark: bool = False) -> ObservedPage:
         context = browser.new_context(
             viewport={"width": width, "height": 900}, locale=language, color_scheme="dark" if dark else "light"
         )
-        watched = Watched(context.new_page(), server.url)
-        seen.append(watched)
-        watched.open()
-        return watched
+        observed = ObservedPage(context.new_page(), server.url)
+        opened.append(observed)
+        observed.open()
+        return observed
 
     yield open_page
-    for watched in seen:
-        watched.page.context.close()
-        assert not watched.messages
-        own = (watched.url, watched.url.replace("http", "ws"))
-        assert watched.addresses
-        assert not [address for address in watched.addresses if not address.startswith(own)]
+    for observed in opened:
+        observed.page.context.close()
+        assert not observed.messages
+        own = (observed.url, observed.url.replace("http", "ws"))
+        assert observed.addresses
+        assert not [address for address in observed.addresses if not address.startswith(own)]

@@ -1,4 +1,4 @@
-// Notes every quantum that reaches it, with its place and the wall clock, and makes no sound.
+// Records every render quantum of its input, with frame number and wall clock. It outputs nothing.
 
 class Tap extends AudioWorkletProcessor {
   process(inputs) {

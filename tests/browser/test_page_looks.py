@@ -1,4 +1,4 @@
-"""The page for everybody: both languages, keyboard alone, screen readers, light and dark, phones, and its policy."""
+"""Accessibility and appearance of the page: languages, keyboard, screen readers, themes, phones, CSP, API key."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from legato.api import load
 from legato.config.server import ServerConfig
-from tests.browser.chromium import Watched
+from tests.browser.audio import messages
+from tests.browser.chromium import ObservedPage
 from tests.browser.conftest import Visit
-from tests.browser.heard import messages
 from tests.browser.test_page_sound import speak, state
 from tests.conftest import TinyCheckpoint
 from tests.server.running import Running, running, wait_for
@@ -28,21 +28,21 @@ def open_panels(page: Page) -> None:
 # --- languages -------------------------------------------------------------------------------------------------------
 
 
-def test_both_languages_say_the_same_things(visit: Visit, reader: Running) -> None:
-    """The same keys with the same places for values, and all that the page asks for."""
+def test_both_languages_have_the_same_strings(visit: Visit, reader: Running) -> None:
+    """Same keys and same placeholders; only names may be identical."""
     page = visit(reader).page
     tables = page.evaluate("import('/web/strings.js').then(({ STRINGS }) => STRINGS)")
     assert set(tables) == {"en", "zh"}
     assert set(tables["en"]) == set(tables["zh"])
     for key, english in tables["en"].items():
-        places = re.findall(r"{\w+}", english)
-        assert sorted(re.findall(r"{\w+}", tables["zh"][key])) == sorted(places), key
+        placeholders = re.findall(r"{\w+}", english)
+        assert sorted(re.findall(r"{\w+}", tables["zh"][key])) == sorted(placeholders), key
     same = {key for key, english in tables["en"].items() if english == tables["zh"][key]}
-    assert same <= {"title", "moreApi"}
+    assert same <= {"title", "apiDocs"}
 
 
-def test_the_page_speaks_chinese_where_the_browser_does(visit: Visit, reader: Running) -> None:
-    """And English on request, which it remembers."""
+def test_page_uses_chinese_if_the_browser_does(visit: Visit, reader: Running) -> None:
+    """The language button switches to English, which is kept after a reload."""
     page = visit(reader, language="zh-CN").page
     open_panels(page)
     expect(page.locator("html")).to_have_attribute("lang", "zh-Hans")
@@ -57,21 +57,21 @@ def test_the_page_speaks_chinese_where_the_browser_does(visit: Visit, reader: Ru
     assert not re.search("[\u4e00-\u9fff]{2}", page.locator("main").inner_text())
 
 
-# --- keyboard, screen readers, looks ---------------------------------------------------------------------------------
+# --- keyboard, screen readers, appearance ----------------------------------------------------------------------------
 
 
-def test_a_keyboard_is_enough(visit: Visit, reader: Running) -> None:
-    """Everything can be reached in the order of the page, shows that it has the focus, and speaks and stops."""
-    watched = visit(reader)
-    page = watched.page
+def test_page_works_with_the_keyboard_only(visit: Visit, reader: Running) -> None:
+    """Controls are reached in page order with a visible focus, and shortcuts speak, interrupt and stop."""
+    observed = visit(reader)
+    page = observed.page
     expect(page.locator(".card")).to_be_visible()
     reached = []
     for _ in range(9):
         page.keyboard.press("Tab")
-        told = "() => { const at = document.activeElement; return at.dataset.part ?? at.id ?? at.localName; }"
-        reached.append(page.evaluate(told) or page.evaluate("document.activeElement.localName"))
+        focused = "() => { const at = document.activeElement; return at.dataset.part ?? at.id ?? at.localName; }"
+        reached.append(page.evaluate(focused) or page.evaluate("document.activeElement.localName"))
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid", reached
-    assert reached[:7] == ["language", "theme", "text", "select", "speak", "over", "stop"]
+    assert reached[:7] == ["language", "theme", "text", "select", "speak", "interrupt", "stop"]
     page.locator("[data-part=text]").focus()
     page.keyboard.press("Control+a")
     page.keyboard.type("One, two, three, four, five, six, seven, eight, nine, ten. " * 3)
@@ -83,38 +83,38 @@ def test_a_keyboard_is_enough(visit: Visit, reader: Running) -> None:
     page.keyboard.press("Escape")
     state(page, "stopped")
 
-    def told_twice() -> bool:
-        page.wait_for_timeout(20)  # the page tells the server what was heard when the audio thread has said it
-        return len(messages(watched.sockets[0], "input.cancel")) == 2
+    def cancelled_twice() -> bool:
+        page.wait_for_timeout(20)  # the cancel is sent after the audio thread has reported the playback position
+        return len(messages(observed.sockets[0], "input.cancel")) == 2
 
-    wait_for(told_twice)
+    wait_for(cancelled_twice)
 
 
-def test_everything_has_a_name_and_states_are_told(visit: Visit, reader: Running) -> None:
+def test_every_control_has_an_accessible_name_and_status_is_announced(visit: Visit, reader: Running) -> None:
     page = visit(reader).page
     open_panels(page)
     speak(page, "Hello.")
-    state(page, "over")
+    state(page, "finished")
     nodes = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
     named = ("button", "combobox", "textbox", "slider", "spinbutton", "link", "image", "list", "DisclosureTriangle")
     seen = [node for node in nodes if node.get("role", {}).get("value") in named and not node["ignored"]]
     assert len(seen) > 12
     assert not [node["role"]["value"] for node in seen if not node.get("name", {}).get("value")]
-    assert page.locator("[data-part=state][role=status]").inner_text().startswith("Spoken")
+    assert page.locator("[data-part=state][role=status]").inner_text().startswith("Finished")
     assert re.search(r"[1-9]\d* packets", page.locator("[data-part=wave]").get_attribute("aria-label") or "")
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_text_stands_out_from_what_is_behind_it(visit: Visit, reader: Running, dark: bool) -> None:
-    """4.5 to 1, as WCAG asks; the control is a colour that does not."""
+def test_text_has_sufficient_contrast(visit: Visit, reader: Running, dark: bool) -> None:
+    """At least 4.5:1 (WCAG AA), in both themes. Negative control: a colour with less."""
     page = visit(reader, dark=dark).page
     open_panels(page)
     speak(page, "Hello.")
-    state(page, "over")
+    state(page, "finished")
     script = CONTRAST.read_text(encoding="utf-8")
-    pale = page.evaluate(script)
-    assert pale["checked"] > 30
-    assert pale["faults"] == []
+    result = page.evaluate(script)
+    assert result["checked"] > 30
+    assert result["faults"] == []
     page.evaluate("document.querySelector('[data-part=state]').style.color = '#8888'")
     assert len(page.evaluate(script)["faults"]) == 1
     page.locator("#theme").click()
@@ -125,24 +125,24 @@ def test_text_stands_out_from_what_is_behind_it(visit: Visit, reader: Running, d
 
 
 @pytest.mark.parametrize("language", ["en", "zh-CN"])
-def test_it_fits_a_phone(visit: Visit, reader: Running, language: str) -> None:
+def test_page_fits_a_phone_screen(visit: Visit, reader: Running, language: str) -> None:
     page = visit(reader, width=320, language=language).page
     open_panels(page)
     speak(page, "Hello, a rather long text that has to find its place on a small screen. " * 2)
     page.keyboard.press("Escape")
     state(page, "stopped")
     assert page.evaluate("document.documentElement.scrollWidth") == 320
-    beyond = (
+    overflowing = (
         "[...document.querySelectorAll('main *')].filter((each) => each.getBoundingClientRect().right > 321).length"
     )
-    assert page.evaluate(beyond) == 0
+    assert page.evaluate(overflowing) == 0
 
 
 # --- policy and key --------------------------------------------------------------------------------------------------
 
 
-def test_the_policy_holds_in_the_browser(browser: Browser, reader: Running) -> None:
-    """The control of all tests that see no request leave: one that tries is stopped, and so is an inline script."""
+def test_content_security_policy_blocks_other_hosts_and_inline_scripts(browser: Browser, reader: Running) -> None:
+    """Negative control for all tests that observe no foreign request: an attempt is blocked."""
     context = browser.new_context()
     page = context.new_page()
     page.goto(reader.url)
@@ -154,49 +154,49 @@ def test_the_policy_holds_in_the_browser(browser: Browser, reader: Running) -> N
         }"""
     )
     assert page.evaluate("window.inline") is None
-    away = "fetch('http://127.0.0.2:9/').then(() => 'answered', (error) => error.name)"
-    assert page.evaluate(away) == "TypeError"
-    refused = page.evaluate(
+    fetch_elsewhere = "fetch('http://127.0.0.2:9/').then(() => 'answered', (error) => error.name)"
+    assert page.evaluate(fetch_elsewhere) == "TypeError"
+    violation = page.evaluate(
         """() => new Promise((resolve) => {
           addEventListener("securitypolicyviolation", ({ effectiveDirective }) => resolve(effectiveDirective));
           fetch("http://127.0.0.2:9/").catch(() => {});
         })"""
     )
-    assert refused == "connect-src"
+    assert violation == "connect-src"
     context.close()
 
 
-def test_a_server_with_a_key_is_asked_for_it(browser: Browser, tiny_checkpoint: TinyCheckpoint) -> None:
-    """The key goes where headers go, and into a subprotocol where they cannot; a wrong one opens nothing."""
+def test_page_asks_for_the_api_key(browser: Browser, tiny_checkpoint: TinyCheckpoint) -> None:
+    """The key is sent as a header over HTTP and as a subprotocol on the WebSocket; a wrong key is rejected."""
     config = ServerConfig(model_id="tiny-embedded", api_key="secret-key", warm_up=False)
-    with load(tiny_checkpoint("tiny-embedded"), positions=512) as tts, running(tts, config) as server:
+    with load(tiny_checkpoint("tiny-embedded"), max_seq_len=512) as tts, running(tts, config) as server:
         context = browser.new_context(locale="en")
-        watched = Watched(context.new_page(), server.url)
-        watched.open()
+        observed = ObservedPage(context.new_page(), server.url)
+        observed.open()
         for key in ("wrong", "secret-key"):
-            expect(watched.page.locator("#key")).to_be_visible()
-            expect(watched.page.locator(".card")).to_have_count(0)
-            watched.page.locator("#key-field").fill(key)
-            watched.page.locator("#key button").click()
-        expect(watched.page.locator("#key")).to_be_hidden()
-        speak(watched.page, "Hello.")
-        state(watched.page, "over")
-        assert {"401" in message for message in watched.messages} == {True}
+            expect(observed.page.locator("#key")).to_be_visible()
+            expect(observed.page.locator(".card")).to_have_count(0)
+            observed.page.locator("#key-field").fill(key)
+            observed.page.locator("#key button").click()
+        expect(observed.page.locator("#key")).to_be_hidden()
+        speak(observed.page, "Hello.")
+        state(observed.page, "finished")
+        assert {"401" in message for message in observed.messages} == {True}
         context.close()
 
 
-def test_a_server_that_goes_away_is_told_in_words(browser: Browser, tiny_checkpoint: TinyCheckpoint) -> None:
-    """What had come is played to its end; a further try says that nobody is there."""
+def test_lost_connection_is_shown(browser: Browser, tiny_checkpoint: TinyCheckpoint) -> None:
+    """The current utterance fails with a message; the next one shows that the server cannot be reached."""
     config = ServerConfig(model_id="tiny-embedded", warm_up=False, drain_s=0.1)
     context = browser.new_context(locale="en")
-    with load(tiny_checkpoint("tiny-embedded"), positions=512) as tts:
+    with load(tiny_checkpoint("tiny-embedded"), max_seq_len=512) as tts:
         with running(tts, config) as server:
-            watched = Watched(context.new_page(), server.url)
-            watched.open()
-            speak(watched.page, "One, two, three, four, five, six, seven, eight, nine, ten. " * 9)
-            expect(watched.page.locator(".card")).to_have_attribute("data-state", "speaking")
-        state(watched.page, "failed")
-        expect(watched.page.locator("[data-part=fault]")).to_have_text("The connection broke off.")
-        speak(watched.page, "Is anybody there?")
-        expect(watched.page.locator("[data-part=fault]")).to_contain_text("cannot be reached")
+            observed = ObservedPage(context.new_page(), server.url)
+            observed.open()
+            speak(observed.page, "One, two, three, four, five, six, seven, eight, nine, ten. " * 9)
+            expect(observed.page.locator(".card")).to_have_attribute("data-state", "speaking")
+        state(observed.page, "failed")
+        expect(observed.page.locator("[data-part=error]")).to_have_text("The connection was lost.")
+        speak(observed.page, "Is the server there?")
+        expect(observed.page.locator("[data-part=error]")).to_contain_text("Cannot reach the server")
     context.close()

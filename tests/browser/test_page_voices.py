@@ -1,4 +1,4 @@
-"""Who speaks on the page: voices of the model, recordings where it clones, and a plain word where it does not."""
+"""Voices on the page: built-in voices, cloning from a recording, and models that cannot clone."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 import soundfile
 from playwright.sync_api import expect
 
+from tests.browser.audio import messages, sent, sounding, tapped
 from tests.browser.conftest import Visit
-from tests.browser.heard import messages, sent, sounding, tapped
 from tests.browser.test_page_sound import speak, state
 from tests.server.running import Running
 
 
 def recording(folder: Path, seconds: float) -> Path:
-    """A stereo FLAC file at another rate than the model's."""
+    """A stereo FLAC file at 44.1 kHz."""
     t = np.arange(round(44_100 * seconds)) / 44_100
     tone = 0.3 * np.sin(2 * np.pi * 180 * t)
     path = folder / "tone.flac"
@@ -24,86 +24,86 @@ def recording(folder: Path, seconds: float) -> Path:
     return path
 
 
-def test_cloning_is_not_offered_where_the_model_cannot(visit: Visit, reader: Running) -> None:
-    """The voices of the server are, and the one that is picked speaks."""
-    watched = visit(reader)
-    panel = watched.page.locator("[data-cloning]")
+def test_cloning_is_not_offered_if_the_model_cannot(visit: Visit, reader: Running) -> None:
+    """The built-in voices are listed, and the selected one is used."""
+    observed = visit(reader)
+    panel = observed.page.locator("[data-cloning]")
     panel.locator("summary").click()
     expect(panel).to_contain_text("cannot clone")
     assert panel.locator("button, input").count() == 0
-    names = watched.page.locator("[data-voice] option").all_inner_texts()
+    names = observed.page.locator("[data-voice] option").all_inner_texts()
     assert names == sorted(reader.state.names.speakers)
-    watched.page.locator("[data-voice]").select_option(names[1])
-    speak(watched.page, "Hello.")
-    state(watched.page, "over")
-    assert [each["voice"] for each in messages(watched.sockets[0], "session.config")][-1] == names[1]
+    observed.page.locator("[data-voice]").select_option(names[1])
+    speak(observed.page, "Hello.")
+    state(observed.page, "finished")
+    assert [each["voice"] for each in messages(observed.sockets[0], "session.config")][-1] == names[1]
 
 
-def test_a_recording_from_the_microphone_speaks(visit: Visit, cloner: Running) -> None:
-    watched = visit(cloner)
-    speak(watched.page, "Hello.")
-    panel = watched.page.locator("[data-cloning]")
-    expect(panel).to_have_attribute("open", "")  # there is no voice yet, so the page shows where one comes from
+def test_microphone_recording_is_cloned(visit: Visit, cloner: Running) -> None:
+    observed = visit(cloner)
+    speak(observed.page, "Hello.")
+    panel = observed.page.locator("[data-cloning]")
+    expect(panel).to_have_attribute("open", "")  # no voice yet: the page opens the cloning panel
     panel.locator("[data-clone=record]").click()
-    watched.page.wait_for_timeout(1800)
+    observed.page.wait_for_timeout(1800)
     panel.locator("[data-clone=record]").click()
     expect(panel.locator("[data-clone=status]")).to_contain_text("recorded")
-    speak(watched.page, "Hello.")
-    state(watched.page, "over")
-    (config,) = messages(watched.sockets[0], "session.config")
+    speak(observed.page, "Hello.")
+    state(observed.page, "finished")
+    (config,) = messages(observed.sockets[0], "session.config")
     assert str(config["ref_audio"]).startswith("data:audio/wav;base64,")
-    assert np.array_equal(sounding(tapped(watched.page).samples), sounding(sent(watched.sockets[0], 0)))
+    assert np.array_equal(sounding(tapped(observed.page).samples), sounding(sent(observed.sockets[0], 0)))
 
 
-def test_a_file_is_kept_as_a_voice_and_forgotten(visit: Visit, cloner: Running, tmp_path: Path) -> None:
-    """What is sent is mono at the model's rate, whatever the file was."""
-    watched = visit(cloner)
-    panel = watched.page.locator("[data-cloning]")
+def test_file_is_saved_as_a_voice_and_deleted(visit: Visit, cloner: Running, tmp_path: Path) -> None:
+    """The page uploads mono audio at the model's sample rate."""
+    observed = visit(cloner)
+    panel = observed.page.locator("[data-cloning]")
     panel.locator("summary").click()
     panel.locator("[data-clone=file]").set_input_files(recording(tmp_path, 1.5))
     expect(panel.locator("[data-clone=status]")).to_contain_text("1.5 s recorded")
     panel.locator("[data-clone=name]").fill("Tone")
     panel.locator("[data-clone=transcript]").fill("A tone.")
-    panel.locator("[data-clone=keep]").click()
-    expect(panel.locator("[data-clone=status]")).to_contain_text("is kept")
-    (kept,) = cloner.state.voices.kept()
-    assert (kept.name, kept.transcript, kept.seconds) == ("Tone", "A tone.", 1.5)
-    samples, rate_hz = soundfile.read(io.BytesIO(cloner.state.voices.recording(kept).read_bytes()))
+    panel.locator("[data-clone=save]").click()
+    expect(panel.locator("[data-clone=status]")).to_contain_text("saved")
+    (voice,) = cloner.state.voices.voices()
+    assert (voice.name, voice.transcript, voice.seconds) == ("Tone", "A tone.", 1.5)
+    samples, rate_hz = soundfile.read(io.BytesIO(cloner.state.voices.recording(voice).read_bytes()))
     assert (samples.ndim, rate_hz) == (1, cloner.tts.sample_rate_hz)
     assert 0.25 < np.abs(samples).max() < 0.35
-    speak(watched.page, "Hello.")
-    state(watched.page, "over")
-    assert messages(watched.sockets[0], "session.config")[-1]["voice"] == "Tone"
-    panel.locator("[data-clone=forget]").click()
-    expect(panel.locator("[data-clone=status]")).to_contain_text("is forgotten")
-    assert cloner.state.voices.kept() == []
+    speak(observed.page, "Hello.")
+    state(observed.page, "finished")
+    assert messages(observed.sockets[0], "session.config")[-1]["voice"] == "Tone"
+    panel.locator("[data-clone=delete]").click()
+    expect(panel.locator("[data-clone=status]")).to_contain_text("deleted")
+    assert cloner.state.voices.voices() == []
 
 
-def test_refused_settings_are_told_and_nothing_is_spoken_with_others(visit: Visit, cloner: Running) -> None:
-    """A voice that somebody else deletes meanwhile; the model's other voices are not taken instead."""
+def test_rejected_settings_are_shown_and_nothing_is_spoken(visit: Visit, cloner: Running) -> None:
+    """The selected voice was deleted meanwhile; no other voice is used instead."""
     samples = 0.3 * np.sin(np.arange(36_000) / 20).astype(np.float32)
-    cloner.state.voices.keep("Gone", samples, 24_000, "")
-    watched = visit(cloner)
-    expect(watched.page.locator("[data-voice]")).to_have_value("voice:Gone")
+    cloner.state.voices.add("Gone", samples, 24_000, "")
+    observed = visit(cloner)
+    expect(observed.page.locator("[data-voice]")).to_have_value("voice:Gone")
     cloner.state.voices.delete("Gone")
-    watched.page.locator(".settings summary").click()
-    watched.page.locator("[name=seed]").fill("7")
-    speak(watched.page, "Hello.")
-    state(watched.page, "failed")
-    expect(watched.page.locator("[data-part=fault]")).to_contain_text("no voice 'Gone'")
-    watched.page.wait_for_timeout(500)
-    (socket,) = watched.sockets
+    observed.page.locator(".settings summary").click()
+    observed.page.locator("[name=seed]").fill("7")
+    speak(observed.page, "Hello.")
+    state(observed.page, "failed")
+    expect(observed.page.locator("[data-part=error]")).to_contain_text("unknown voice 'Gone'")
+    observed.page.wait_for_timeout(500)
+    (socket,) = observed.sockets
     assert len(messages(socket, "input.cancel")) == len(messages(socket, "input.cancelled")) == 1
-    assert not sounding(tapped(watched.page).samples).size
+    assert not sounding(tapped(observed.page).samples).size
 
 
-def test_what_is_no_sound_is_refused_in_words(visit: Visit, cloner: Running, tmp_path: Path) -> None:
-    watched = visit(cloner)
-    panel = watched.page.locator("[data-cloning]")
+def test_unusable_files_are_rejected_with_a_message(visit: Visit, cloner: Running, tmp_path: Path) -> None:
+    observed = visit(cloner)
+    panel = observed.page.locator("[data-cloning]")
     panel.locator("summary").click()
     text = tmp_path / "text.wav"
     text.write_text("no sound at all")
-    for file, words in ((text, "cannot read"), (recording(tmp_path, 0.4), "At least one second")):
+    for file, message in ((text, "cannot decode"), (recording(tmp_path, 0.4), "at least one second")):
         panel.locator("[data-clone=file]").set_input_files(file)
-        expect(panel.locator("[data-clone=status]")).to_contain_text(words)
-    expect(panel.locator("[data-clone=made]")).to_be_hidden()
+        expect(panel.locator("[data-clone=status]")).to_contain_text(message)
+    expect(panel.locator("[data-clone=result]")).to_be_hidden()

@@ -1,4 +1,4 @@
-"""A model for the command line's tests: it speaks a buzz of a chosen length and remembers what it was asked."""
+"""Fake `Legato` for the tests of the command line: returns a synthetic signal and records the requests."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 from legato.engine.stats import Mark, StreamTiming
-from legato.flow import FinishReason, Packet
-from tests.audio.packets import RATE_HZ, cut, speechlike
+from legato.types import FinishReason, Packet
+from tests.audio.packets import RATE_HZ, speechlike, split_packets
 
 
 @dataclass
 class FakeStream:
-    """Packets as given; `before(n)` is called before packet n."""
+    """Yields the given packets; calls `before(n)` before packet n."""
 
     packets: list[Packet]
     before: Callable[[int], None]
@@ -37,7 +37,7 @@ class FakeStream:
 
 @dataclass
 class FakeLegato:
-    """Stands for `legato.Legato`."""
+    """Replaces `legato.Legato`. `requests` holds the keyword arguments of each call of `stream`."""
 
     seconds: float = 0.8
     reason: FinishReason = FinishReason.EOS
@@ -45,14 +45,14 @@ class FakeLegato:
     before: Callable[[int], None] = field(default=lambda _index: None)
     sample_rate_hz: int = RATE_HZ
     texts: list[list[str]] = field(default_factory=list)
-    asked: list[dict[str, object]] = field(default_factory=list)
+    requests: list[dict[str, object]] = field(default_factory=list)
     streams: list[FakeStream] = field(default_factory=list)
     closed: bool = False
 
-    def stream(self, text: str | Iterable[str], **asked: object) -> FakeStream:
+    def stream(self, text: str | Iterable[str], **request: object) -> FakeStream:
         self.texts.append([text] if isinstance(text, str) else list(text))
-        self.asked.append(asked)
-        packets = cut(speechlike(self.seconds))
+        self.requests.append(request)
+        packets = split_packets(speechlike(self.seconds))
         packets[-1] = replace(packets[-1], finish_reason=self.reason)
         self.streams.append(FakeStream(packets, self.before, self.notes))
         return self.streams[-1]

@@ -1,4 +1,4 @@
-"""The commands that list, check and write: on tiny checkpoints, through the same door as a user's."""
+"""The commands that list, check and write checkpoints, run through `main` on tiny checkpoints."""
 
 from __future__ import annotations
 
@@ -10,53 +10,55 @@ from types import SimpleNamespace
 
 import pytest
 
-from legato.cli import doctor_checks, models
+from legato.backends.base import description_of
+from legato.backends.select import load_backend
+from legato.cli import doctor_checks, loading, models
 from legato.cli.doctor_checks import Finding
 from legato.cli.main import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, main
+from legato.cli.model_options import ModelOptions
 from legato.config.checkpoint import read_model_config
-from legato.engine.notes import computed_by, notes_of
-from legato.models.load import LoadedModel, load_model
-from legato.models.locate import OFFICIAL_MODELS
-from legato.models.native.library import Missing, library
-from legato.verify.compare import Comparison
-from legato.verify.lines import CheckLine, Kind, Where
-from legato.verify.run import GROUPS, Report
-from legato.verify.tolerance import Tolerance
+from legato.kernels.build import Unavailable
+from legato.kernels.library import library
+from legato.verify.compare import Comparison, Tolerance
+from legato.verify.results import CheckLine, ExecutionInfo, Kind, Report
+from legato.verify.run import GROUPS
+from legato.weights.hub import OFFICIAL_MODELS
+from legato.weights.loading import LoadedModel
 from tests.conftest import TinyCheckpoint
 
 Capture = pytest.CaptureFixture[str]
 
 
-def test_voices_are_those_of_the_config(tiny_checkpoint: TinyCheckpoint, capsys: Capture) -> None:
+def test_voices_lists_the_voices_of_the_config(tiny_checkpoint: TinyCheckpoint, capsys: Capture) -> None:
     folder = tiny_checkpoint("tiny-custom-voice")
     assert main(["voices", "-m", str(folder)]) == EXIT_OK
-    told = capsys.readouterr()
-    names = [line.split()[0] for line in told.out.splitlines()[1:]]
+    captured = capsys.readouterr()
+    names = [line.split()[0] for line in captured.out.splitlines()[1:]]
     config = json.loads((folder / "config.json").read_text())
     assert names == list(config["talker_config"]["spk_id"])
-    assert "sichuan dialect" in told.out
-    assert "languages: auto, chinese, english" in told.err
-    assert "dialect" not in told.err
+    assert "sichuan dialect" in captured.out
+    assert "languages: auto, chinese, english" in captured.err
+    assert "dialect" not in captured.err
 
 
-@pytest.mark.parametrize(("kind", "way"), [("tiny-base", "--clone"), ("tiny-voice-design", "--instruct")])
-def test_a_model_without_voices_says_how_to_get_one(
-    tiny_checkpoint: TinyCheckpoint, capsys: Capture, kind: str, way: str
+@pytest.mark.parametrize(("kind", "remedy"), [("tiny-base", "--clone"), ("tiny-voice-design", "--instruct")])
+def test_voices_of_a_model_without_voices_prints_the_remedy(
+    tiny_checkpoint: TinyCheckpoint, capsys: Capture, kind: str, remedy: str
 ) -> None:
     assert main(["voices", "-m", str(tiny_checkpoint(kind))]) == EXIT_OK
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert way in told.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert remedy in captured.err
 
 
-def test_models_lists_every_official_one(capsys: Capture) -> None:
+def test_models_lists_every_official_checkpoint(capsys: Capture) -> None:
     assert {known.hub_id for known in models.KNOWN} == set(OFFICIAL_MODELS)
     assert main(["models"]) == EXIT_OK
     listed = capsys.readouterr().out
     assert all(name in listed for name in ("embedded", *OFFICIAL_MODELS))
 
 
-def test_a_model_counts_as_here_when_it_is_complete(
+def test_incomplete_download_is_not_a_local_copy(
     tiny_checkpoint: TinyCheckpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = shutil.copytree(tiny_checkpoint("tiny-base"), tmp_path / "copy")
@@ -66,7 +68,7 @@ def test_a_model_counts_as_here_when_it_is_complete(
     assert models.local_folder(OFFICIAL_MODELS[0]) is None
 
 
-def test_quantize_writes_a_checkpoint_and_says_what_it_changes(
+def test_quantize_writes_a_checkpoint_and_measures_its_error(
     tiny_checkpoint: TinyCheckpoint, tmp_path: Path, capsys: Capture
 ) -> None:
     source, folder = str(tiny_checkpoint("tiny-embedded")), tmp_path / "int8"
@@ -83,7 +85,19 @@ def test_quantize_writes_a_checkpoint_and_says_what_it_changes(
     assert all(0 < float(error) < 0.2 and 0.5 < float(same) <= 1 for _, error, same in rows)
 
 
-def test_synth_writes_a_checkpoint_and_refuses_a_folder_in_use(tmp_path: Path, capsys: Capture) -> None:
+def test_quantize_accepts_the_model_as_an_option(
+    tiny_checkpoint: TinyCheckpoint, tmp_path: Path, capsys: Capture
+) -> None:
+    source, folder = str(tiny_checkpoint("tiny-embedded")), tmp_path / "int8"
+    assert main(["quantize", "--model", source, str(folder)]) == EXIT_OK
+    assert read_model_config(folder).quantization == "int8"
+    capsys.readouterr()
+    for arguments in (["--model", source, "a", "b"], ["a", "b", "c"], [], [source, str(folder / "config.json")]):
+        assert main(["quantize", *arguments]) == EXIT_REFUSED
+        assert capsys.readouterr().err.startswith("Usage:")
+
+
+def test_synth_writes_a_checkpoint_and_refuses_a_non_empty_folder(tmp_path: Path, capsys: Capture) -> None:
     folder = tmp_path / "new"
     assert main(["synth", "--like", "tiny-embedded", str(folder)]) == EXIT_OK
     assert (folder / "config.json").is_file()
@@ -92,83 +106,114 @@ def test_synth_writes_a_checkpoint_and_refuses_a_folder_in_use(tmp_path: Path, c
     assert main(["synth", "--like", "giant", str(tmp_path / "other")]) == EXIT_REFUSED
 
 
-def test_verify_runs_on_a_checkpoint_and_writes_its_reports(
+def test_verify_writes_its_reports(
     tiny_checkpoint: TinyCheckpoint, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two groups of the real run; all of them are tested with `legato.verify`."""
+    """Runs two groups of checks; tests/verify runs all of them."""
     chosen = {group: GROUPS[group] for group in ("worked convolution example", "cloned voice")}
     monkeypatch.setattr("legato.verify.run.GROUPS", chosen)
-    monkeypatch.setattr("legato.cli.verify.set_threads", lambda _threads: 1)
+    monkeypatch.setattr("legato.cli.loading.set_threads", lambda _threads: 1)
     folder, as_json, page = tiny_checkpoint("tiny-embedded"), tmp_path / "report.json", tmp_path / "report.html"
     outputs = ["--json", str(as_json), "--html", str(page)]
     assert main(["verify", str(folder), "--quick", "--seed", "3", *outputs]) == EXIT_OK
-    told = capsys.readouterr()
-    assert "PASSED: 7 of 7 claims hold; 5 of 5 controls caught; 1 not applicable" in told.out
-    assert "verify: worked convolution example (1 of 2)" in told.err
-    assert "0.0e+00" in told.out
+    captured = capsys.readouterr()
+    assert "PASSED: 7 of 7 claims hold; 5 of 5 controls caught; 1 not applicable" in captured.out
+    assert "verify: worked convolution example (1 of 2)" in captured.err
+    assert "0.0e+00" in captured.out
     found = json.loads(as_json.read_text())
     assert found["passed"] is True
     assert found["facts"]["model"] == str(folder)
     assert (found["facts"]["depth"], found["facts"]["seed"]) == ("quick", "3")
-    assert all(f"legato: {note}\n" in told.err for note in notes_of(load_model(folder)))
-    assert f"computed by: {found['facts']['computed by']}\n" in told.out
-    assert found["facts"]["computed by"] == computed_by(load_model(folder))
+    assert all(f"legato: {note}\n" in captured.err for note in load_backend(folder).description)
+    assert f"legato: loaded {folder} on cpu (" in captured.err
+    assert f"computed by: {found['facts']['computed by']}\n" in captured.out
+    assert found["facts"]["computed by"] == description_of(load_backend(folder))
     assert page.read_text().startswith("<!doctype html>")
 
 
-def test_verify_fails_with_its_checks(
+def test_verify_fails_if_a_check_fails(
     tiny_checkpoint: TinyCheckpoint, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where = Where("cpu", "float32", 1, "one stream")
+    where = ExecutionInfo("cpu", "float32", 1, "one stream")
     limit = Tolerance(2e-5, "rounding")
-    holds, caught, breaks = (
-        CheckLine("codec", "a claim", "here", where, Comparison(error, error, 1), limit, kind)
+    holding, detected, broken = (
+        CheckLine(
+            group="codec",
+            claim="a claim",
+            setting="here",
+            execution=where,
+            comparison=Comparison(error, error, 1),
+            tolerance=limit,
+            kind=kind,
+        )
         for error, kind in ((1e-6, Kind.CLAIM), (1.0, Kind.CONTROL), (1.0, Kind.CLAIM))
     )
-    results = [holds, caught]
-    monkeypatch.setattr("legato.verify.run.verify_model", lambda _model, **_how: Report((), tuple(results)))
-    monkeypatch.setattr("legato.cli.verify.set_threads", lambda _threads: 1)
+    results = [holding, detected]
+    monkeypatch.setattr("legato.verify.run.verify_model", lambda _model, **_options: Report((), tuple(results)))
+    monkeypatch.setattr("legato.cli.loading.set_threads", lambda _threads: 1)
     arguments = ["verify", "-m", str(tiny_checkpoint("tiny-embedded"))]
     assert main(arguments) == EXIT_OK
-    results.append(breaks)
+    results.append(broken)
     assert main(arguments) == EXIT_FAILED
     assert "FAILED: 1 of 2 claims hold; 1 of 1 controls caught" in capsys.readouterr().out
-    results[:] = [holds, replace(caught, comparison=Comparison(0.0, 0.0, 1))]
+    results[:] = [holding, replace(detected, comparison=Comparison(0.0, 0.0, 1))]
     assert main(arguments) == EXIT_FAILED
-    results[:] = [holds]
+    results[:] = [holding]
     assert main(arguments) == EXIT_FAILED
     assert main([*arguments, "--json", "/no/such/folder/report.json"]) == EXIT_REFUSED
     assert main([*arguments, "--device", "cuda:99"]) == EXIT_REFUSED
 
 
-def test_verify_hands_on_whether_work_is_recorded(
-    tiny_checkpoint: TinyCheckpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[object] = []
+def test_verify_takes_one_model(tiny_checkpoint: TinyCheckpoint, capsys: Capture) -> None:
+    folder = str(tiny_checkpoint("tiny-embedded"))
+    assert main(["verify", folder, "--model", folder]) == EXIT_REFUSED
+    assert "as an argument or with --model, not both" in capsys.readouterr().err
 
-    def checked(_model: LoadedModel, *, graphs: bool, **_how: object) -> Report:
-        asked.append(graphs)
+
+@pytest.mark.parametrize(
+    ("dtype", "quant", "formats"),
+    [("auto", "none", "fp32"), ("bfloat16", "none", "bf16, fp32 codec"), ("auto", "int8", "int8, fp32 codec")],
+)
+def test_loaded_line_names_kernels_and_formats(
+    tiny_checkpoint: TinyCheckpoint, dtype: str, quant: str, formats: str
+) -> None:
+    folder = tiny_checkpoint("tiny-embedded")
+    options = ModelOptions(str(folder), "cpu", dtype, "auto", None, quant)
+    backend = load_backend(folder, dtype=dtype, quant=quant)
+    line = loading.loaded_line(options, backend)
+    assert line.startswith(f"loaded {folder} on cpu (")
+    assert " thread" in line
+    assert " kernels" in line
+    assert line.endswith(f", {formats})")
+    assert loading.loaded_line(replace(options, model="embedded"), backend).startswith("loaded embedded voice on cpu (")
+
+
+def test_verify_passes_the_cuda_graphs_option(tiny_checkpoint: TinyCheckpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    requested: list[object] = []
+
+    def checked(_model: LoadedModel, *, cuda_graphs: bool, **_options: object) -> Report:
+        requested.append(cuda_graphs)
         return Report((), ())
 
     monkeypatch.setattr("legato.verify.run.verify_model", checked)
-    monkeypatch.setattr("legato.cli.verify.set_threads", lambda _threads: 1)
-    for flags in ([], ["--no-graphs"]):
+    monkeypatch.setattr("legato.cli.loading.set_threads", lambda _threads: 1)
+    for flags in ([], ["--no-cuda-graphs"]):
         assert main(["verify", str(tiny_checkpoint("tiny-embedded")), *flags]) == EXIT_FAILED
-    assert asked == [True, False]
+    assert requested == [True, False]
 
 
-def test_doctor_tells_what_is_there_and_what_a_model_needs(tiny_checkpoint: TinyCheckpoint, capsys: Capture) -> None:
-    code = main(["doctor", "-m", str(tiny_checkpoint("tiny-base")), "--positions", "1000"])
-    told = capsys.readouterr().out
-    whats = ("Python", "torch", "CUDA", "CPU", "compiled code", "threads", "memory", "audio files", "sound device")
-    for what in (*whats, "one slot"):
-        assert f" {what} " in told
-    assert "ffmpeg for aac alone" in told
-    assert "1000 positions" in told
-    assert code == (EXIT_FAILED if "MISSING" in told else EXIT_OK)
+def test_doctor_reports_the_machine_and_the_needs_of_a_model(tiny_checkpoint: TinyCheckpoint, capsys: Capture) -> None:
+    code = main(["doctor", "-m", str(tiny_checkpoint("tiny-base")), "--max-seq-len", "1000"])
+    captured = capsys.readouterr().out
+    machine = ("Python", "torch", "CUDA", "CPU", "native kernels", "threads", "memory", "audio files", "sound device")
+    for what in (*machine, "KV cache per slot"):
+        assert f" {what} " in captured
+    assert "ffmpeg only for aac" in captured
+    assert "1000 positions" in captured
+    assert code == (EXIT_FAILED if "MISSING" in captured else EXIT_OK)
 
 
-def test_doctor_fails_where_nothing_can_be_spoken(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_doctor_fails_if_a_requirement_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     lacking = [Finding("missing", "torch", "not installed", "pip install torch")]
     monkeypatch.setattr("legato.cli.doctor.machine_findings", lambda: lacking)
     assert main(["doctor"]) == EXIT_FAILED
@@ -177,23 +222,23 @@ def test_doctor_fails_where_nothing_can_be_spoken(monkeypatch: pytest.MonkeyPatc
     assert main(["doctor"]) == EXIT_OK
 
 
-def test_what_can_be_compiled_is_told_with_the_reason_where_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    layers, codec = "legato.models.native.library.library", "legato.models.native.codec_library.codec_library"
-    monkeypatch.setattr(layers, lambda: SimpleNamespace(tiles=False))
-    monkeypatch.setattr(codec, lambda: SimpleNamespace(tiles=True))
-    both = "layers compiled for this CPU; codec compiled for this CPU, with its matrix tiles"
-    assert doctor_checks.compiled_findings() == [Finding("ok", "compiled code", both)]
-    monkeypatch.setattr(codec, lambda: Missing("cc failed: out of something"))
-    (found,) = doctor_checks.compiled_findings()
-    one = "layers compiled for this CPU; codec by torch, slower than compiled: cc failed: out of something"
-    assert found == Finding("optional", "compiled code", one)
+def test_doctor_reports_native_kernels_and_why_they_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers, codec = "legato.kernels.library.library", "legato.kernels.codec_library.codec_library"
+    monkeypatch.setattr(layers, lambda: SimpleNamespace(amx=False))
+    monkeypatch.setattr(codec, lambda: SimpleNamespace(amx=True))
+    both = "language model: native; codec: native (AMX)"
+    assert doctor_checks.kernel_findings() == [Finding("ok", "native kernels", both)]
+    monkeypatch.setattr(codec, lambda: Unavailable("cc failed: out of something"))
+    (found,) = doctor_checks.kernel_findings()
+    one = "language model: native; codec: PyTorch (slower): cc failed: out of something"
+    assert found == Finding("optional", "native kernels", one)
     monkeypatch.setattr("shutil.which", lambda _name: None)
     monkeypatch.setattr(layers, library.__wrapped__)
-    (found,) = doctor_checks.compiled_findings()
+    (found,) = doctor_checks.kernel_findings()
     assert (found.state, "apt-get install gcc" in found.remedy) == ("optional", "no C compiler" in found.found)
 
 
-def test_a_missing_voice_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_embedded_voice_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor_checks, "embedded_folder", lambda: None)
     assert doctor_checks.embedded_finding().state == "missing"
     monkeypatch.setattr(doctor_checks, "embedded_folder", lambda: Path("/voice"))

@@ -1,33 +1,44 @@
-"""The figures that are told: what they count, and that waiting for text is no work."""
+"""Figures of `SpeechMeter`, and the lines about the end of a stream."""
 
 from __future__ import annotations
 
-from legato.cli.meter import ENDINGS, SpeechMeter, ending_line
-from legato.flow import FinishReason
-from tests.audio.packets import cut, speechlike
+import pytest
+
+from legato.cli.meter import FINISH_REASONS, SpeechMeter, early_stop_warning, finish_line
+from legato.types import FinishReason
+from tests.audio.packets import speechlike, split_packets
 
 
-def test_the_figures_are_those_of_a_known_run() -> None:
-    first, second, *_ = cut(speechlike(1.0))
+def test_summary_of_known_packets() -> None:
+    first, second, *_ = split_packets(speechlike(1.0))
     meter = SpeechMeter(100.0)
-    assert meter.line() == "no packet yet"
-    meter.take(first, 100.5)
-    assert meter.line() == "1 packet | 0.08 s of audio | real-time factor 6.25 | first packet 0.50 s"
-    meter.take(second, 100.6)
-    assert meter.line() == "2 packets | 0.24 s of audio | real-time factor 2.50 | first packet 0.50 s"
+    assert meter.summary() == "no audio yet"
+    meter.add(first, 100.5)
+    assert meter.summary() == "0.1 s of audio in 0.50 s (RTF 6.25), first audio after 500 ms"
+    meter.add(second, 100.6)
+    assert meter.summary() == "0.2 s of audio in 0.60 s (RTF 2.50), first audio after 500 ms"
     assert meter.frames == 3
 
 
-def test_waiting_for_text_is_not_work() -> None:
+def test_waiting_for_text_does_not_count_as_work() -> None:
     meter = SpeechMeter(0.0)
-    meter.take(cut(speechlike(1.0), (24_000,))[0], 3.0)
-    assert "real-time factor 3.00" in meter.line()
-    assert "real-time factor 0.50" in meter.line(2.5)
-    assert meter.line(2.5).endswith("waited 2.50 s for text")
+    meter.add(split_packets(speechlike(1.0), (24_000,))[0], 3.0)
+    assert "RTF 3.00" in meter.summary()
+    assert "in 0.50 s (RTF 0.50)" in meter.summary(2.5)
+    assert meter.summary(2.5).endswith("waited 2.50 s for text")
 
 
-def test_every_reason_has_its_words() -> None:
-    assert set(ENDINGS) == set(FinishReason)
-    assert ending_line(FinishReason.EOS, 12, "40 frames") == (
-        "finished: eos (the model said that it was done) after 12 frames; limit: 40 frames"
+def test_every_finish_reason_is_described() -> None:
+    assert set(FINISH_REASONS) == set(FinishReason)
+    assert finish_line(FinishReason.EOS, 12, "40 frames") == (
+        "finished: eos (the model emitted end of speech) after 12 frames; limit: 40 frames"
     )
+
+
+@pytest.mark.parametrize("reason", FinishReason)
+def test_early_stop_warning(reason: FinishReason) -> None:
+    early = (FinishReason.MAX_FRAMES, FinishReason.BUDGET, FinishReason.SILENCE, FinishReason.REPEAT)
+    warning = early_stop_warning(reason, 12, "12 frames (--max-frames)")
+    assert (warning is not None) == (reason in early)
+    if warning is not None:
+        assert warning.startswith("warning: stopped early after 12 frames: ")

@@ -1,4 +1,4 @@
-"""The client's readers: events and samples, however the network cuts their bytes."""
+"""The client's parsers: events and samples, independent of how the network splits the bytes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legato.client.events import events_of
-from legato.client.http import BrokenOffError, Client, SpeechBody, form_body, refusal
+from legato.client.events import parse_events
+from legato.client.http import Client, IncompleteResponseError, SpeechResponse, multipart_body, parse_error
 
 BODIES = [
     {"type": "speech.audio.delta", "audio": base64.b64encode(b"abc").decode(), "text": "é\n"},
@@ -26,48 +26,48 @@ STREAM = b": hello\r\n\r\n" + b"".join(
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(0, len(STREAM)), max_size=8))
-def test_events_do_not_depend_on_the_cuts(cuts: list[int]) -> None:
+def test_events_are_independent_of_chunking(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(STREAM)]
-    pieces = [STREAM[start:end] for start, end in itertools.pairwise(edges)]
-    events = list(events_of(iter(pieces)))
+    blocks = [STREAM[start:end] for start, end in itertools.pairwise(edges)]
+    events = list(parse_events(iter(blocks)))
     assert [event.body for event in events] == BODIES
     assert [event.audio for event in events] == [b"abc", b""]
 
 
-class Pieces(SpeechBody):
-    """A body that comes in given pieces."""
+class FakeResponse(SpeechResponse):
+    """A response that arrives in the given blocks."""
 
-    def __init__(self, pieces: list[bytes]) -> None:
-        self._pieces = pieces
+    def __init__(self, blocks: list[bytes]) -> None:
+        self._blocks = blocks
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(self._pieces)
+        return iter(self._blocks)
 
 
 @pytest.mark.parametrize("size", [1, 3, 4063])
-def test_samples_do_not_depend_on_the_cuts_and_no_byte_outlives_its_stream(size: int) -> None:
+def test_samples_are_independent_of_chunking(size: int) -> None:
     samples = np.arange(-5000, 5000, dtype="<i2")
     data = samples.tobytes()
-    pieces = [data[start : start + size] for start in range(0, len(data), size)]
-    assert np.array_equal(np.concatenate(list(Pieces(pieces).pcm())), samples)
-    with pytest.raises(BrokenOffError, match="within a sample"):
-        list(Pieces([data[:-1]]).pcm())
-    assert np.array_equal(np.concatenate(list(Pieces(pieces).pcm())), samples)
+    blocks = [data[start : start + size] for start in range(0, len(data), size)]
+    assert np.array_equal(np.concatenate(list(FakeResponse(blocks).pcm())), samples)
+    with pytest.raises(IncompleteResponseError, match="in the middle of a sample"):
+        list(FakeResponse([data[:-1]]).pcm())
+    assert np.array_equal(np.concatenate(list(FakeResponse(blocks).pcm())), samples)
 
 
-def test_refusals_are_read_in_any_shape() -> None:
+def test_errors_are_parsed_in_any_format() -> None:
     body = b'{"error": {"message": "m", "type": "t", "param": null, "code": "c"}}'
-    error = refusal(429, body, "3")
+    error = parse_error(429, body, "3")
     assert (error.status, error.code, str(error), error.param, error.retry_after_s) == (429, "c", "m", "", 3.0)
-    assert refusal(502, b"<html>", "0").code == "http_error"
+    assert parse_error(502, b"<html>", "0").code == "http_error"
 
 
-def test_a_form_holds_its_parts() -> None:
-    form = form_body("XX", {"name": "Ann"}, b"\x00\xff")
+def test_multipart_body_has_all_parts() -> None:
+    form = multipart_body("XX", {"name": "Ann"}, b"\x00\xff")
     assert form.startswith(b'--XX\r\nContent-Disposition: form-data; name="name"\r\n\r\nAnn\r\n')
     assert form.endswith(b"\r\n\r\n\x00\xff\r\n--XX--\r\n")
 
 
-def test_an_address_must_be_one() -> None:
+def test_base_url_must_be_http() -> None:
     with pytest.raises(ValueError, match="http"):
         Client("localhost:8000")

@@ -1,4 +1,4 @@
-"""The constructor for a checkpoint's JSON: what is required, what is refused by name, what is ignored."""
+"""Reading a checkpoint's JSON: required keys, unsupported values, ignored keys, codec location."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from legato.config.checkpoint import read_model_config
 from legato.config.codec_checkpoint import CODEC_FOLDER, codec_location
 from legato.config.model import BpeTextConfig, PhoneTextConfig
 from legato.errors import CheckpointError, ConfigError
-from legato.models.synth import write_tokenizer
-from legato.models.synth_kinds import LIKES, checkpoint_json
+from legato.weights.random_checkpoint import write_tokenizer
+from legato.weights.random_configs import LIKES, checkpoint_json
 from tests.conftest import TinyCheckpoint
 
 SMALL = ("config.json", "generation_config.json", "vocab.json")
@@ -30,7 +30,7 @@ def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def written(folder: Path, like: str, tokenizer: Path, codec: Path | None = None) -> Path:
-    """The JSON files of a kind, without weights."""
+    """Write the JSON files of a checkpoint kind, without weights."""
     made = checkpoint_json(like)
     codec = codec or folder / CODEC_FOLDER
     codec.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def edited(folder: Path, file: str, edit: Edit) -> Path:
 
 
 def at(values: Json, path: str) -> tuple[Json, str]:
-    """The object that holds the last key of a dotted path, and that key."""
+    """Resolve a dotted path to the innermost object and its key."""
     *sections, key = path.split(".")
     for section in sections:
         inner = values[section]
@@ -76,7 +76,7 @@ def removing(path: str) -> Edit:
 
 
 @pytest.mark.parametrize("like", LIKES)
-def test_every_kind_is_read(like: str, tmp_path: Path, tokenizer_folder: Path) -> None:
+def test_reads_every_checkpoint_kind(like: str, tmp_path: Path, tokenizer_folder: Path) -> None:
     config = read_model_config(written(tmp_path, like, tokenizer_folder))
     assert config.talker.num_codebooks == config.codec.decoder.num_quantizers
     assert (config.speaker_encoder is None) == ("base" not in like.lower())
@@ -133,8 +133,8 @@ def test_embedded_voice(tmp_path: Path, tokenizer_folder: Path) -> None:
         "talker_config.code_predictor_config.vocab_size",
     ],
 )
-def test_a_needed_key_is_never_defaulted(path: str, tmp_path: Path, tokenizer_folder: Path) -> None:
-    """R27 in part: the end-of-speech id stands in the nested section, and nowhere else is it looked for."""
+def test_required_keys_have_no_default(path: str, tmp_path: Path, tokenizer_folder: Path) -> None:
+    """R27 in part: the end-of-speech id is read only from the nested section."""
     folder = edited(written(tmp_path, "tiny-base", tokenizer_folder), "config.json", removing(path))
     edited(folder, "config.json", setting("codec_eos_token_id", 2150))
     with pytest.raises(ConfigError, match=path.rsplit(".", 1)[-1]):
@@ -176,9 +176,7 @@ def test_a_needed_key_is_never_defaulted(path: str, tmp_path: Path, tokenizer_fo
         ("speaker_encoder_config.enc_dim", 65),
     ],
 )
-def test_an_unsupported_value_is_refused_by_name(
-    path: str, value: object, tmp_path: Path, tokenizer_folder: Path
-) -> None:
+def test_unsupported_value_error_has_key(path: str, value: object, tmp_path: Path, tokenizer_folder: Path) -> None:
     folder = edited(written(tmp_path, "tiny-base", tokenizer_folder), "config.json", setting(path, value))
     with pytest.raises(ConfigError) as caught:
         read_model_config(folder)
@@ -201,7 +199,7 @@ def test_an_unsupported_value_is_refused_by_name(
         ("encoder_config.codebook_size", 1024),
     ],
 )
-def test_an_unsupported_codec_is_refused_by_name(
+def test_unsupported_codec_value_error_has_key(
     path: str, value: object, tmp_path: Path, tokenizer_folder: Path
 ) -> None:
     folder = written(tmp_path, "tiny-base", tokenizer_folder)
@@ -210,7 +208,7 @@ def test_an_unsupported_codec_is_refused_by_name(
         read_model_config(folder)
 
 
-def test_what_tools_add_is_ignored(tmp_path: Path, tokenizer_folder: Path) -> None:
+def test_unknown_keys_are_ignored(tmp_path: Path, tokenizer_folder: Path) -> None:
     folder = written(tmp_path, "tiny-custom-voice", tokenizer_folder)
     before = read_model_config(folder)
 
@@ -236,20 +234,20 @@ def test_greedy_generation_is_temperature_zero(tmp_path: Path, tokenizer_folder:
     folder = written(tmp_path, "tiny-base", tokenizer_folder)
     edited(folder, "generation_config.json", setting("do_sample", False))
     generation = read_model_config(folder).generation
-    assert (generation.temperature, generation.predictor_temperature) == (0.0, 0.9)
+    assert (generation.sampling.temperature, generation.sampling.predictor_temperature) == (0.0, 0.9)
     with pytest.raises(ConfigError, match="subtalker_top_k"):
         read_model_config(edited(folder, "generation_config.json", removing("subtalker_top_k")))
 
 
 @pytest.mark.parametrize("file", SMALL)
-def test_a_missing_file_is_named(file: str, tmp_path: Path, tokenizer_folder: Path) -> None:
+def test_missing_file_error_has_file_name(file: str, tmp_path: Path, tokenizer_folder: Path) -> None:
     folder = written(tmp_path, "tiny-base", tokenizer_folder)
     (folder / file).unlink()
     with pytest.raises(CheckpointError, match=file):
         read_model_config(folder)
 
 
-def test_broken_json_is_named(tmp_path: Path, tokenizer_folder: Path) -> None:
+def test_invalid_json_error_has_file_name(tmp_path: Path, tokenizer_folder: Path) -> None:
     folder = written(tmp_path, "tiny-base", tokenizer_folder)
     (folder / "config.json").write_text("{")
     with pytest.raises(ConfigError, match=r"config\.json is not valid JSON"):
@@ -260,19 +258,19 @@ def test_broken_json_is_named(tmp_path: Path, tokenizer_folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [CODEC_FOLDER, "Qwen3-TTS-Tokenizer-12Hz"])
-def test_codec_beside_the_checkpoint(name: str, tmp_path: Path, tokenizer_folder: Path) -> None:
+def test_codec_in_sibling_folder(name: str, tmp_path: Path, tokenizer_folder: Path) -> None:
     folder = written(tmp_path / "model", "tiny-base", tokenizer_folder, codec=tmp_path / name)
     assert codec_location(folder) == tmp_path / name
     assert read_model_config(folder).codec.encoder is not None
 
 
-def test_codec_elsewhere(tmp_path: Path, tokenizer_folder: Path) -> None:
-    place = tmp_path / "elsewhere" / "codec"
-    folder = written(tmp_path / "model", "tiny-base", tokenizer_folder, codec=place)
+def test_codec_in_explicit_folder(tmp_path: Path, tokenizer_folder: Path) -> None:
+    codec_folder = tmp_path / "elsewhere" / "codec"
+    folder = written(tmp_path / "model", "tiny-base", tokenizer_folder, codec=codec_folder)
     with pytest.raises(CheckpointError, match="no speech tokenizer"):
         read_model_config(folder)
-    assert read_model_config(folder, place).codec.frame_samples == 1920
+    assert read_model_config(folder, codec_folder).codec.frame_samples == 1920
 
 
-def test_the_written_checkpoint_is_the_json(tiny_checkpoint: TinyCheckpoint) -> None:
+def test_random_checkpoint_has_the_json_of_its_kind(tiny_checkpoint: TinyCheckpoint) -> None:
     assert json.loads((tiny_checkpoint("tiny-base") / "config.json").read_text()) == checkpoint_json("tiny-base").config

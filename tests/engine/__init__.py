@@ -1,1 +1,1 @@
-"""Tests of the engine: pure decisions alone, then the loop with scripted and with tiny models."""
+"""Tests of the engine: pure functions, engine steps with scripted and tiny models, and the engine thread."""

@@ -1,6 +1,6 @@
-"""Fixtures for the engine's tests: one thread for arithmetic, and engines that must leave nothing behind.
+"""Fixtures for the engine's tests: one compute thread, a (fake) CUDA device, and engines that are checked for leaks.
 
-On matrices of 32 columns a second thread only waits for the first: with it the tests cost several times their work.
+With matrices of 32 columns, a second compute thread makes the tests several times slower.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.fake_cuda import fake_cuda
 
 @pytest.fixture(scope="package", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Set for these tests, and taken back."""
+    """One compute thread for these tests; restored afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -29,16 +29,16 @@ def one_thread() -> Iterator[None]:
 Cuda = Callable[[], AbstractContextManager[None]]
 
 
-@pytest.fixture(params=["in name", pytest.param("real", marks=pytest.mark.cuda)])
+@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.cuda)])
 def cuda(request: pytest.FixtureRequest) -> Cuda:
-    """A block in which there is a device: one in name alone, and once more a real one where there is one."""
-    devices: dict[str, Cuda] = {"in name": fake_cuda, "real": nullcontext}
+    """A context with a CUDA device: a fake one, and a real one if there is one."""
+    devices: dict[str, Cuda] = {"fake": fake_cuda, "real": nullcontext}
     return devices[request.param]
 
 
 @pytest.fixture
 def make_engine() -> Iterator[MakeEngine]:
-    """Makes engines; all must have given everything back and left no thread when the test is over."""
+    """Creates engines. After the test all must have released their slots and stopped their thread."""
     engines: list[Engine] = []
 
     def make(**options: bool) -> Engine:
@@ -50,6 +50,6 @@ def make_engine() -> Iterator[MakeEngine]:
         engine.close()
         assert engine.kv_pool.balanced
         assert engine.codec_pool.balanced
-        assert engine.runner.seated == 0
+        assert engine.runner.num_sequences == 0
         assert engine.stats().streams_open == 0
     assert not [thread for thread in threading.enumerate() if thread.name == "legato-engine"]

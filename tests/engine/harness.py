@@ -1,6 +1,6 @@
-"""A loop with everything around it fake or tiny: letters for text, a scripted talker or a tiny one, a tiny codec.
+"""Engine core without a thread, for tests: letter tokens, a scripted or tiny talker, a tiny codec, a fake clock.
 
-For tests alone. `Harness` drives turns by hand under a fake clock, so that a test decides what happens between them.
+A test calls `Harness.step` itself, so it decides what happens between two steps.
 """
 
 from __future__ import annotations
@@ -13,65 +13,82 @@ import numpy.typing as npt
 import torch
 
 from legato.engine.batches import RowsPerCall
-from legato.engine.codec_pool import CodecPool
-from legato.engine.commands import AppendText, Cancel, Command, EndText, SetDemand, Submit, Taken
-from legato.engine.decode import CodecStage
-from legato.engine.demand import UNLIMITED, Demand
-from legato.engine.framing import PacketPolicy
-from legato.engine.intake import TextIntake
-from legato.engine.kv_pool import KVPool
-from legato.engine.loop import Loop, Machinery
-from legato.engine.prefixes import PrefixStore
-from legato.engine.roster import Roster
-from legato.engine.runner import Runner
+from legato.engine.codec_runner import CodecRunner
+from legato.engine.codec_state import CodecPool
+from legato.engine.core import EngineContext, EngineCore
+from legato.engine.flow_control import UNLIMITED, FlowControl
+from legato.engine.kv_cache import KVPool, PrefixStore
+from legato.engine.model_runner import ModelRunner
+from legato.engine.packetizer import PacketPolicy
+from legato.engine.registry import StreamRegistry
 from legato.engine.sequence import Sequence as TalkerSequence
 from legato.engine.stats import StreamTiming
-from legato.engine.stream import Stream, StreamEvent, StreamRequest
+from legato.engine.stream import (
+    AppendText,
+    Cancel,
+    Command,
+    Consumed,
+    EndText,
+    SetFlowControl,
+    Stream,
+    StreamEvent,
+    StreamRequest,
+    Submit,
+)
+from legato.engine.text_intake import TextIntake
 from legato.errors import GenerationError, LegatoError
-from legato.flow import FinishReason, Frame, Packet, PromptSpec, Sampling, SequenceId, StreamId, TextLayout, TextToken
 from legato.models.codec.state import CodecStatePool
 from legato.models.talker.state import TalkerCache
-from legato.models.voice import Voice
+from legato.models.voice import ClonedVoice
 from legato.text.budget import Watchdog
-from legato.text.segment import Segmenter, SegmentRule
-from tests.engine.tiny import LetterTrack, tiny_config, tiny_decoder, tiny_predictor, tiny_talker
+from legato.text.segmenter import Segmenter, SegmentRule
+from legato.types import (
+    FinishReason,
+    Frame,
+    Packet,
+    PromptSpec,
+    SamplingParams,
+    SequenceId,
+    StreamId,
+    TextLayout,
+    TextToken,
+)
+from tests.engine.tiny import LetterTrack, tiny_backend, tiny_decoder
 from tests.models.tiny_talker import stack
 
-GREEDY = Sampling(0.0, 0, 1.0, 1.0, 0.0, 0, 1.0)
-WARM = Sampling(0.9, 12, 1.0, 1.05, 0.9, 12, 1.0)
+GREEDY = SamplingParams(0.0, 0, 1.0, 1.0, 0.0, 0, 1.0)
+WARM = SamplingParams(0.9, 12, 1.0, 1.05, 0.9, 12, 1.0)
 SHORT = SegmentRule(paragraph_chars=4, target_chars=8, max_chars=40)
 LONG = SegmentRule(paragraph_chars=4000, target_chars=5000, max_chars=9000)
 
 
-class RecordingRunner(Runner):
-    """A runner that remembers the frames it drew, by the seed of their sequence."""
+class RecordingRunner(ModelRunner):
+    """Runner with tiny models that records its prefill slices, and its frames by the seed of their sequence."""
 
     def __init__(self, pool: KVPool, rows_per_call: int, prefixes: PrefixStore) -> None:
         rows = RowsPerCall.same(rows_per_call)
-        super().__init__(tiny_config(), tiny_talker(), tiny_predictor(), pool, rows_per_call=rows, prefixes=prefixes)
+        super().__init__(tiny_backend(), pool, rows_per_call=rows, prefixes=prefixes)
         self.prefilled: list[tuple[int, int, int]] = []
-        self.drawn: dict[int, list[Frame]] = {}
+        self.generated: dict[int, list[Frame]] = {}
 
     def prefill(self, slices: Sequence[tuple[TalkerSequence, int, int]]) -> list[TalkerSequence]:
         self.prefilled += [(sequence.seed, start, length) for sequence, start, length in slices]
         return super().prefill(slices)
 
-    def draw_frames(self, sequences: Sequence[TalkerSequence]) -> list[Frame | GenerationError]:
-        frames = super().draw_frames(sequences)
+    def predict_frames(self, sequences: Sequence[TalkerSequence]) -> list[Frame | GenerationError]:
+        frames = super().predict_frames(sequences)
         for sequence, frame in zip(sequences, frames, strict=True):
             assert isinstance(frame, tuple)
-            self.drawn.setdefault(sequence.seed, []).append(frame)
+            self.generated.setdefault(sequence.seed, []).append(frame)
         return frames
 
 
-class ScriptedRunner(Runner):
-    """A talker that says what its script says: `script(seed, frame)` gives a frame, an end, or an error."""
+class ScriptedRunner(ModelRunner):
+    """Runner whose output comes from `script(seed, frame)`: a frame, a finish reason, or an error."""
 
     def __init__(self, pool: KVPool, script: Callable[[int, int], Frame | FinishReason | GenerationError]) -> None:
         rows = RowsPerCall.same(64)
-        super().__init__(
-            tiny_config(), tiny_talker(), tiny_predictor(), pool, rows_per_call=rows, prefixes=PrefixStore(0)
-        )
+        super().__init__(tiny_backend(), pool, rows_per_call=rows, prefixes=PrefixStore(0))
         self._script = script
         self.steps = 0
 
@@ -79,14 +96,14 @@ class ScriptedRunner(Runner):
         self.steps += len(sequences)
         super().step(sequences)
 
-    def draw_first_codes(self, sequences: Sequence[TalkerSequence]) -> list[int | FinishReason | GenerationError]:
+    def sample_first_codes(self, sequences: Sequence[TalkerSequence]) -> list[int | FinishReason | GenerationError]:
         outcomes: list[int | FinishReason | GenerationError] = []
         for sequence in sequences:
             line = self._script(sequence.seed, sequence.frames)
             outcomes.append(line[0] if isinstance(line, tuple) else line)
         return outcomes
 
-    def draw_frames(self, sequences: Sequence[TalkerSequence]) -> list[Frame | GenerationError]:
+    def predict_frames(self, sequences: Sequence[TalkerSequence]) -> list[Frame | GenerationError]:
         frames: list[Frame | GenerationError] = []
         for sequence in sequences:
             line = self._script(sequence.seed, sequence.frames)
@@ -97,8 +114,8 @@ class ScriptedRunner(Runner):
 
 
 @dataclass
-class Heard:
-    """What one client got."""
+class Received:
+    """Events that one client received."""
 
     events: list[StreamEvent] = field(default_factory=list)
 
@@ -127,7 +144,7 @@ class Heard:
 
 
 class Harness:
-    """A loop driven turn by turn."""
+    """An engine core that is stepped by the test."""
 
     def __init__(
         self,
@@ -146,26 +163,25 @@ class Harness:
         self.now_s = 0.0
         self.tick_s = tick_s
         self.kv = KVPool(TalkerCache.allocate(stack(), streams + 1, positions, torch.float32), poison=True)
-        decoder = tiny_decoder()
-        self.codec = CodecPool(CodecStatePool(decoder.fresh(streams)))
+        self.codec = CodecPool(CodecStatePool(tiny_decoder().fresh(streams)))
         self.prefixes = PrefixStore(prefix_bytes)
-        self.runner: Runner = (
+        self.runner: ModelRunner = (
             ScriptedRunner(self.kv, script) if script else RecordingRunner(self.kv, rows_per_call, self.prefixes)
         )
-        self.stage = CodecStage(decoder, self.codec, rows_per_call=rows_per_call)
-        self.roster = Roster(self.runner, self.codec, 24000)
+        self.codec_runner = CodecRunner(tiny_backend(), self.codec, rows_per_call=rows_per_call)
+        self.registry = StreamRegistry(self.runner, self.codec, 24000)
         self._pending: list[Command] = []
-        machinery = Machinery(
-            self.runner,
-            self.stage,
-            lambda: self.now_s,
-            (prefill_positions, prefill_positions),
-            24000,
-            rows=rows,
+        context = EngineContext(
+            runner=self.runner,
+            codec=self.codec_runner,
+            clock=lambda: self.now_s,
+            prefill_limits=(prefill_positions, prefill_positions),
+            sample_rate_hz=24000,
+            max_batch_size=rows,
             adaptive=adaptive,
-            more=self._take_pending,
+            poll_commands=self._take_pending,
         )
-        self.loop = Loop(machinery, self.roster)
+        self.core = EngineCore(context, self.registry)
         self.segments = segments
         self.streams: list[Stream] = []
         self._sequences = 0
@@ -176,32 +192,40 @@ class Harness:
         *,
         seed: int = 0,
         ended: bool = True,
-        sampling: Sampling = GREEDY,
+        sampling: SamplingParams = GREEDY,
         packets: tuple[int, ...] = (1, 2, 4),
         max_frames: int = 0,
         layout: TextLayout = TextLayout.STREAMING,
-        demand: Demand = UNLIMITED,
+        flow_control: FlowControl = UNLIMITED,
         instruct: tuple[TextToken, ...] = (),
-        voices: tuple[Voice, ...] = (),
-    ) -> tuple[StreamId, Heard]:
-        """Queue a stream and its text for the next turn."""
+        voice: ClonedVoice | None = None,
+    ) -> tuple[StreamId, Received]:
+        """Queue a stream and its text for the next step."""
         spec = PromptSpec(
             language="auto",
             speaker="",
             layout=layout,
             instruct=instruct,
-            speaker_vector=bool(voices),
-            reference_text=voices[0].reference_text if voices else (),
-            reference_frames=voices[0].frames if voices else 0,
+            speaker_vector=voice is not None,
+            reference_text=voice.reference_text if voice is not None else (),
+            reference_frames=voice.frames if voice is not None else 0,
         )
-        request = StreamRequest(spec, sampling, seed, PacketPolicy(packets), max_frames, voices, demand)
-        heard = Heard()
+        request = StreamRequest(
+            spec=spec,
+            sampling=sampling,
+            seed=seed,
+            packets=PacketPolicy(packets),
+            max_frames=max_frames,
+            voice=voice,
+            flow_control=flow_control,
+        )
+        received = Received()
         stream_id = StreamId(len(self.streams))
         stream = Stream(
             id=stream_id,
             request=request,
             intake=TextIntake(Segmenter(self.segments), lambda number: self._sequence(stream_id, number, request)),
-            sink=heard.events.append,
+            on_event=received.events.append,
             timing=StreamTiming(),
             watchdog=Watchdog(),
         )
@@ -211,7 +235,7 @@ class Harness:
             self.append(stream_id, text)
         if ended:
             self.end(stream_id)
-        return stream_id, heard
+        return stream_id, received
 
     def append(self, stream: StreamId, text: str) -> None:
         self._pending.append(AppendText(stream, text))
@@ -222,37 +246,37 @@ class Harness:
     def cancel(self, stream: StreamId) -> None:
         self._pending.append(Cancel(stream))
 
-    def demand(self, stream: StreamId, demand: Demand, taken: int = 0) -> None:
-        self._pending.append(SetDemand(stream, demand, taken))
+    def set_flow_control(self, stream: StreamId, flow_control: FlowControl, consumed: int = 0) -> None:
+        self._pending.append(SetFlowControl(stream, flow_control, consumed))
 
-    def taken(self, stream: StreamId, frames: int) -> None:
-        self._pending.append(Taken(stream, frames))
+    def consumed(self, stream: StreamId, frames: int) -> None:
+        self._pending.append(Consumed(stream, frames))
 
-    def turn(self) -> bool:
-        """One turn, a tick of the clock long."""
+    def step(self) -> bool:
+        """Advance the clock by one tick and run one engine step."""
         self.now_s += self.tick_s
         with torch.inference_mode():
-            return self.loop.turn(self._take_pending())
+            return self.core.step(self._take_pending())
 
     def _take_pending(self) -> list[Command]:
         commands, self._pending = self._pending, []
         return commands
 
-    def run(self, turns: int = 3000) -> None:
-        """Turns until nothing is left to do."""
-        for _ in range(turns):
-            if not self.turn():
+    def run(self, max_steps: int = 3000) -> None:
+        """Step until the engine is idle."""
+        for _ in range(max_steps):
+            if not self.step():
                 return
-        raise AssertionError(f"still busy after {turns} turns")
+        raise AssertionError(f"still busy after {max_steps} steps")
 
     def codes(self, seed: int) -> list[Frame]:
-        """The frames that the tiny talker drew for the sequences with `seed`."""
+        """The frames that the tiny talker generated for the sequences with `seed`."""
         assert isinstance(self.runner, RecordingRunner)
-        return self.runner.drawn.get(seed, [])
+        return self.runner.generated.get(seed, [])
 
     def assert_balanced(self) -> None:
-        """All slots are back and nothing is under way."""
-        assert len(self.roster) == 0
+        """All slots are released and no stream is active."""
+        assert len(self.registry) == 0
         assert self.kv.balanced
         assert self.codec.balanced
 

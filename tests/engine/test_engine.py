@@ -1,4 +1,4 @@
-"""The engine with its thread: many clients, cancelled, closed, broken. Every stream ends and no thread is left."""
+"""The engine with its thread: many clients, cancel, close, failures. Every stream ends and no thread is left."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from legato.engine.demand import BACKGROUND, UNLIMITED, paced
+from legato.engine.flow_control import BACKGROUND, UNLIMITED, paced
 from legato.engine.handle import StreamHandle
 from legato.engine.sequence import Sequence as TalkerSequence
 from legato.engine.stream import StreamEvent
 from legato.errors import EngineClosedError, GenerationError, LegatoError, QueueFullError, StateError
-from legato.flow import FinishReason, Packet, SequenceId, StreamId
+from legato.types import FinishReason, Packet, SequenceId, StreamId
 from tests.engine.clients import TEXT, MakeEngine, in_threads, read, request, speak, tiny_engine, until
 
 
-def test_parallel_requests_get_their_own_sound_and_number(make_engine: MakeEngine) -> None:
+def test_parallel_requests_get_their_own_audio_and_id(make_engine: MakeEngine) -> None:
     engine = make_engine()
     solo = [read(speak(engine.submit(request(seed)))) for seed in range(8)]
-    heard: dict[int, bytes] = {}
+    received: dict[int, bytes] = {}
     ids: list[StreamId] = []
 
     def client(seed: int) -> None:
@@ -30,23 +30,25 @@ def test_parallel_requests_get_their_own_sound_and_number(make_engine: MakeEngin
         packets = list(handle)
         ids.append(handle.id)
         assert {packet.stream for packet in packets} == {handle.id}
-        heard[seed] = b"".join(packet.float32_le for packet in packets)
+        received[seed] = b"".join(packet.float32_le for packet in packets)
 
     in_threads(*(lambda seed=seed: client(seed) for seed in range(8)))
-    assert [heard[seed] for seed in range(8)] == solo
+    assert [received[seed] for seed in range(8)] == solo
     assert len(set(solo)) == 8
     assert len(set(ids)) == 8
 
 
-def test_clients_that_come_go_and_change_their_minds_all_end(make_engine: MakeEngine) -> None:
+def test_streams_end_for_every_order_of_client_commands(make_engine: MakeEngine) -> None:
     engine = make_engine()
     ends: list[FinishReason | None] = []
 
     def client(number: int) -> None:
-        for turn in range(4):
-            handle = engine.submit(request(number * 10 + turn, demand=[UNLIMITED, paced(1), BACKGROUND][turn % 3]))
+        for round_number in range(4):
+            handle = engine.submit(
+                request(number * 10 + round_number, flow_control=[UNLIMITED, paced(1), BACKGROUND][round_number % 3])
+            )
             handle.append_text(TEXT)
-            match (number + turn) % 4:
+            match (number + round_number) % 4:
                 case 0:
                     handle.end_text()
                 case 1:
@@ -57,7 +59,7 @@ def test_clients_that_come_go_and_change_their_minds_all_end(make_engine: MakeEn
                     handle.cancel()
                 case 3:
                     handle.end_text()
-                    handle.set_demand(UNLIMITED)
+                    handle.set_flow_control(UNLIMITED)
             ends.append(list(handle)[-1].finish_reason)
             handle.cancel()
 
@@ -68,11 +70,11 @@ def test_clients_that_come_go_and_change_their_minds_all_end(make_engine: MakeEn
 
 
 @pytest.mark.parametrize("drain", [False, True])
-def test_close_ends_streams_in_every_state_and_never_hangs(make_engine: MakeEngine, drain: bool) -> None:
+def test_close_ends_streams_in_every_state_without_hanging(make_engine: MakeEngine, drain: bool) -> None:
     engine = make_engine(streams=2)
     waiting_for_text = engine.submit(request(1, max_frames=50))
     waiting_for_text.append_text("abc")
-    unread = speak(engine.submit(request(2, demand=paced(1))))
+    unread = speak(engine.submit(request(2, flow_control=paced(1))))
     queued = [speak(engine.submit(request(seed))) for seed in (3, 4)]
     until(lambda: engine.stats().frames >= 2)
     just_submitted = speak(engine.submit(request(5)))
@@ -88,26 +90,26 @@ def test_close_ends_streams_in_every_state_and_never_hangs(make_engine: MakeEngi
     in_threads(engine.close)  # twice
 
 
-def test_close_at_once_after_submit_leaves_nobody_waiting(make_engine: MakeEngine) -> None:
+def test_close_right_after_submit_ends_the_stream(make_engine: MakeEngine) -> None:
     for drain in (False, True):
         engine = make_engine()
         handle = engine.submit(request())  # without any text
         in_threads(functools.partial(engine.close, drain=drain))
         if drain:
-            with pytest.raises(LegatoError):  # nothing to speak
+            with pytest.raises(LegatoError):  # no text
                 list(handle)
         else:
             assert list(handle)[-1].finish_reason is FinishReason.CANCELLED
 
 
-def test_a_receiver_that_raises_loses_its_own_stream_alone(make_engine: MakeEngine) -> None:
+def test_callback_that_raises_fails_only_its_own_stream(make_engine: MakeEngine) -> None:
     engine = make_engine()
     solo = read(speak(engine.submit(request(7))))
     got: list[StreamEvent] = []
 
     def broken(event: StreamEvent) -> None:
         got.append(event)
-        raise ValueError("the client's own fault")
+        raise ValueError("an error in the client's callback")
 
     bad = speak(engine.submit(request(1, max_frames=20), broken))
     assert read(speak(engine.submit(request(7)))) == solo
@@ -120,7 +122,7 @@ def test_a_receiver_that_raises_loses_its_own_stream_alone(make_engine: MakeEngi
         next(bad)
 
 
-def test_cancel_and_close_from_the_receiver_itself(make_engine: MakeEngine) -> None:
+def test_cancel_and_close_from_the_callback(make_engine: MakeEngine) -> None:
     engine = make_engine()
     got: list[Packet] = []
     handles: list[StreamHandle] = []
@@ -136,10 +138,10 @@ def test_cancel_and_close_from_the_receiver_itself(make_engine: MakeEngine) -> N
     speak(handles[0])
     until(lambda: not engine._thread.is_alive())
     assert got[-1].finish_reason is FinishReason.CANCELLED
-    assert len(got) <= 3  # a packet, at most one that was under way, the last
+    assert len(got) <= 3  # a packet, at most one more, and the last
 
 
-def test_a_device_that_breaks_ends_everybody_aloud_and_the_engine_serves_the_next(
+def test_device_failure_ends_all_streams_and_engine_goes_on(
     make_engine: MakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = make_engine()
@@ -159,29 +161,27 @@ def test_a_device_that_breaks_ends_everybody_aloud_and_the_engine_serves_the_nex
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_slot_that_is_lost_ends_the_engine_aloud_and_nobody_waits() -> None:
+def test_slot_leak_ends_the_engine_and_all_streams() -> None:
     engine = tiny_engine()
-    engine.kv_pool.acquire(SequenceId(10**6))  # nobody will give this back
-    assert read(speak(engine.submit(request(1))))  # the client who finds out has all of his sound
+    engine.kv_pool.acquire(SequenceId(10**6))  # never released
+    assert read(speak(engine.submit(request(1))))  # the stream itself is complete
     until(lambda: not engine._thread.is_alive())
     with pytest.raises(EngineClosedError):
         engine.submit(request(2))
     engine.close()
 
 
-def test_an_engine_says_at_its_start_what_its_limits_cost(
-    make_engine: MakeEngine, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_engine_logs_memory_of_its_limits_at_start(make_engine: MakeEngine, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", logger="legato.engine"):
         engine = make_engine(queue=7)
-    (said,) = [record.getMessage() for record in caplog.records]
+    (message,) = [record.getMessage() for record in caplog.records]
     position_kib = engine.kv_pool.cache.bytes_per_position / 1024
-    assert f"4 talker slots of 128 positions at {position_kib:g} KiB" in said
-    assert "3 codec slots" in said
-    assert "7 streams may wait" in said
+    assert f"4 KV slots of 128 positions at {position_kib:g} KiB" in message
+    assert "3 codec slots" in message
+    assert "up to 7 streams can wait" in message
 
 
-def test_the_queue_has_an_end(make_engine: MakeEngine) -> None:
+def test_full_queue_refuses_streams(make_engine: MakeEngine) -> None:
     engine = make_engine(streams=1, queue=2)
     handles = [engine.submit(request(seed)) for seed in range(3)]
     with pytest.raises(QueueFullError, match=r"3 streams.*limit is 3"):
@@ -191,36 +191,36 @@ def test_the_queue_has_an_end(make_engine: MakeEngine) -> None:
     assert engine.submit(request()) is not None
 
 
-def test_waiting_for_text_or_for_the_listener_costs_no_turn(make_engine: MakeEngine) -> None:
+def test_waiting_for_text_or_client_runs_no_steps(make_engine: MakeEngine) -> None:
     engine = make_engine()
-    turns: list[int] = []
-    turn = engine._loop.turn
+    steps: list[int] = []
+    step = engine._core.step
 
     def counted(commands: list[object]) -> bool:
-        turns.append(1)
-        return turn(commands)  # type: ignore[arg-type]
+        steps.append(1)
+        return step(commands)  # type: ignore[arg-type]
 
-    engine._loop.turn = counted  # type: ignore[method-assign,assignment]
-    hungry = engine.submit(request(1, max_frames=50))
-    hungry.append_text("abc")
-    full = speak(engine.submit(request(2, max_frames=50, demand=paced(4), packets=(1,))))
+    engine._core.step = counted  # type: ignore[method-assign,assignment]
+    without_text = engine.submit(request(1, max_frames=50))
+    without_text.append_text("abc")
+    full = speak(engine.submit(request(2, max_frames=50, flow_control=paced(4), packets=(1,))))
     until(lambda: engine.stats().frames == 3 + 4)
     time.sleep(0.05)
-    before = len(turns)
+    before = len(steps)
     time.sleep(0.15)
-    assert len(turns) == before
+    assert len(steps) == before
     assert sum(packet.frames for packet, _ in zip(full, range(3), strict=False)) == 3
     until(lambda: engine.stats().frames == 3 + 7)
 
 
-def test_an_event_loop_reads_many_streams_without_threads_and_goes_on_meanwhile(make_engine: MakeEngine) -> None:
+def test_event_loop_reads_many_streams_without_threads_or_blocking(make_engine: MakeEngine) -> None:
     engine = make_engine()
     solo = [read(speak(engine.submit(request(seed)))) for seed in range(6)]
     threads = threading.active_count()
     ticks: list[int] = []
 
     async def client(seed: int) -> bytes:
-        handle = engine.submit(request(seed, demand=paced(2)))
+        handle = engine.submit(request(seed, flow_control=paced(2)))
         handle.append_text(TEXT[:4])
         await asyncio.sleep(0.01)
         speak(handle, TEXT[4:])
@@ -232,24 +232,24 @@ def test_an_event_loop_reads_many_streams_without_threads_and_goes_on_meanwhile(
             ticks.append(1)
             await asyncio.sleep(0.001)
 
-    async def impatient() -> None:
+    async def client_with_timeout() -> None:
         handle = engine.submit(request(99))  # no text ever comes
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(handle.__anext__(), 0.05)
         handle.cancel()
         assert [packet.finish_reason async for packet in handle] == [FinishReason.CANCELLED]
 
-    async def everything() -> list[bytes]:
+    async def run_all() -> list[bytes]:
         ticking = asyncio.create_task(tick())
-        heard, _ = await asyncio.gather(asyncio.gather(*(client(seed) for seed in range(6))), impatient())
+        received, _ = await asyncio.gather(asyncio.gather(*(client(seed) for seed in range(6))), client_with_timeout())
         ticking.cancel()
-        return heard
+        return received
 
-    assert asyncio.run(everything()) == solo
+    assert asyncio.run(run_all()) == solo
     assert len(ticks) > 10
 
 
-def test_statistics_add_up(make_engine: MakeEngine) -> None:
+def test_statistics_are_consistent(make_engine: MakeEngine) -> None:
     engine = make_engine()
     for seed in range(3):
         read(speak(engine.submit(request(seed))))

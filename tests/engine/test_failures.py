@@ -1,4 +1,4 @@
-"""What goes wrong in one stream stays in one stream: bad samples, refused segments, broken front ends, long texts."""
+"""Failures of one stream do not affect others: invalid samples, refused segments, front-end errors, long texts."""
 
 from __future__ import annotations
 
@@ -8,85 +8,85 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from legato.engine import loop
-from legato.engine.decode import Window
-from legato.engine.intake import PIECE_CHARS
+from legato.engine import core
+from legato.engine.codec_runner import Window
 from legato.engine.sequence import Sequence as TalkerSequence
 from legato.engine.sequence import SequenceState
+from legato.engine.text_intake import PIECE_CHARS
 from legato.errors import GenerationError, LegatoError, NonFiniteError, TextTooLongError
-from legato.flow import FinishReason, StreamId, TextLayout
-from legato.models.voice import Voice
-from tests.engine.harness import SHORT, Harness, Heard
-from tests.engine.test_loop import harness
+from legato.models.voice import ClonedVoice
+from legato.types import FinishReason, StreamId, TextLayout
+from tests.engine.harness import SHORT, Harness, Received
+from tests.engine.test_core import harness
 from tests.engine.tiny import LetterTrack
 
 Samples = npt.NDArray[np.float32]
-TEXT = "some text for everyone"
+TEXT = "some text for all"
 
 
-def spoil(h: Harness, stream: StreamId, value: float) -> None:
-    """From now on the codec makes `value` of all samples of one stream."""
-    decode = h.stage.decode
+def replace_samples(h: Harness, stream: StreamId, value: float) -> None:
+    """From now on the codec returns `value` for all samples of one stream."""
+    decode = h.codec_runner.decode
 
-    def spoilt(windows: Sequence[Window]) -> list[Samples]:
+    def replaced(windows: Sequence[Window]) -> list[Samples]:
         return [
             np.full_like(samples, value) if window.lease.stream == stream else samples
             for window, samples in zip(windows, decode(windows), strict=True)
         ]
 
-    h.stage.decode = spoilt  # type: ignore[method-assign]
+    h.codec_runner.decode = replaced  # type: ignore[method-assign]
 
 
 def deterministic(stops: dict[int, int], **options: object) -> Harness:
-    """A neighbour that does not notice a failure is the same to the bit."""
+    """With one row per call, an unaffected stream is bit-identical."""
     return harness(stops, rows_per_call=1, **options)
 
 
-def assert_as_alone(heard: Heard, frames: int) -> None:
+def assert_equals_solo(received: Received, frames: int) -> None:
     alone = deterministic({2: frames})
     _, solo = alone.submit(TEXT, seed=2)
     alone.run()
-    assert heard.frames == frames
-    assert np.array_equal(heard.samples, solo.samples)
+    assert received.frames == frames
+    assert np.array_equal(received.samples, solo.samples)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_samples_that_are_not_finite_fail_their_own_stream_alone(value: float) -> None:
+def test_non_finite_samples_fail_only_their_own_stream(value: float) -> None:
     h = deterministic({1: 9, 2: 9})
     stream, failing = h.submit(TEXT, seed=1)
-    _, neighbour = h.submit(TEXT, seed=2)
-    spoil(h, stream, value)
+    _, other = h.submit(TEXT, seed=2)
+    replace_samples(h, stream, value)
     h.run()
     assert [type(error) for error in failing.errors] == [NonFiniteError]
     assert not failing.packets
-    assert_as_alone(neighbour, 9)
+    assert_equals_solo(other, 9)
     h.assert_balanced()
 
 
-def test_a_stream_that_falls_silent_is_ended_and_its_slot_is_free() -> None:
+def test_silent_stream_is_ended_and_its_slot_released() -> None:
     h = deterministic({1: 10**9, 2: 9}, positions=256)
     stream, silent = h.submit("a long text " * 20, seed=1)
-    _, neighbour = h.submit(TEXT, seed=2)
-    spoil(h, stream, 1e-4)
+    _, other = h.submit(TEXT, seed=2)
+    replace_samples(h, stream, 1e-4)
     h.run()
     assert silent.reason is FinishReason.SILENCE
     assert silent.frames < 64
-    assert_as_alone(neighbour, 9)
+    assert_equals_solo(other, 9)
     h.assert_balanced()
 
 
-def test_a_later_segment_that_cannot_fit_fails_its_stream_and_nobody_else() -> None:
+def test_later_segment_that_cannot_fit_fails_only_its_own_stream() -> None:
     h = harness({1: 9, 2: 9}, segments=SHORT, positions=40)
     _, failing = h.submit("First. And this segment is far too long", seed=1, layout=TextLayout.WHOLE)
-    _, neighbour = h.submit("Two words", seed=2)
+    _, other = h.submit("Two words", seed=2)
     h.run()
     assert [type(error) for error in failing.errors] == [TextTooLongError]
     assert "40" in str(failing.errors[0])
-    assert neighbour.frames == 9
+    assert other.frames == 9
     h.assert_balanced()
 
 
-def test_known_text_that_needs_more_positions_than_a_slot_has_is_refused_before_any_compute() -> None:
+def test_text_longer_than_a_slot_is_refused_before_any_compute() -> None:
     h = harness({1: 9}, positions=64)
     _, failing = h.submit("x" * 80)
     h.run()
@@ -94,18 +94,18 @@ def test_known_text_that_needs_more_positions_than_a_slot_has_is_refused_before_
     assert h.runner.frames_drawn == 0
 
 
-def test_a_callers_limit_beyond_what_a_later_slot_holds_ends_there_and_breaks_nothing() -> None:
+def test_max_frames_beyond_slot_of_later_segment_is_reached() -> None:
     h = harness({1: 10**9, 2: 9}, segments=SHORT, positions=64)
-    _, heard = h.submit("A first sentence. The second one, longer.", seed=1, layout=TextLayout.WHOLE, max_frames=30)
-    _, neighbour = h.submit(TEXT, seed=2)
+    _, received = h.submit("A first sentence. The second one, longer.", seed=1, layout=TextLayout.WHOLE, max_frames=30)
+    _, other = h.submit(TEXT, seed=2)
     h.run()
-    assert not heard.errors
-    assert heard.reason is FinishReason.MAX_FRAMES
-    assert heard.frames == 30
-    assert neighbour.frames == 9
+    assert not received.errors
+    assert received.reason is FinishReason.MAX_FRAMES
+    assert received.frames == 30
+    assert other.frames == 9
 
 
-def test_a_front_end_that_breaks_fails_its_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_front_end_error_fails_only_its_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     append = LetterTrack.append
 
     def picky(track: LetterTrack, text: str) -> None:
@@ -116,48 +116,48 @@ def test_a_front_end_that_breaks_fails_its_own_stream(monkeypatch: pytest.Monkey
     monkeypatch.setattr(LetterTrack, "append", picky)
     h = deterministic({1: 9, 2: 9})
     _, failing = h.submit("an odd one!", seed=1)
-    _, neighbour = h.submit(TEXT, seed=2)
+    _, other = h.submit(TEXT, seed=2)
     h.run()
     assert isinstance(failing.errors[0], GenerationError)
     assert "no such word" in str(failing.errors[0])
-    assert_as_alone(neighbour, 9)
+    assert_equals_solo(other, 9)
     h.assert_balanced()
 
 
-def test_a_sequence_that_cannot_be_seated_gives_its_slots_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_slot_allocation_releases_its_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     h = deterministic({1: 9, 2: 9})
-    seat = h.runner.seat
+    add_sequence = h.runner.add_sequence
 
-    def no_memory(sequence: TalkerSequence, voices: Sequence[Voice]) -> None:
+    def no_memory(sequence: TalkerSequence, voice: ClonedVoice | None) -> None:
         if sequence.seed == 1:
             raise MemoryError("for its reference")
-        seat(sequence, voices)
+        add_sequence(sequence, voice)
 
-    monkeypatch.setattr(h.runner, "seat", no_memory)
+    monkeypatch.setattr(h.runner, "add_sequence", no_memory)
     _, failing = h.submit(TEXT, seed=1)
-    _, neighbour = h.submit(TEXT, seed=2)
+    _, other = h.submit(TEXT, seed=2)
     h.run()
     assert isinstance(failing.errors[0], LegatoError)
-    assert_as_alone(neighbour, 9)
+    assert_equals_solo(other, 9)
     h.assert_balanced()
 
 
-def test_a_long_text_is_read_in_small_pieces_while_others_speak(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_text_is_processed_in_small_pieces_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[tuple[int, int]] = []
     append = LetterTrack.append
 
     def slow(track: LetterTrack, text: str) -> None:
-        reads.append((turn, len(text)))
-        h.now_s += loop.READING_S  # reading a piece takes all the time that a turn has for it
+        reads.append((number, len(text)))
+        h.now_s += core.TEXT_BUDGET_S  # one piece takes the time budget of a step
         append(track, text)
 
     monkeypatch.setattr(LetterTrack, "append", slow)
     h = harness({1: 4, 2: 4}, segments=SHORT)
     _, book = h.submit("A sentence of a book. " * 40, seed=1)
     _, short = h.submit("Short.", seed=2)
-    for turn in range(12):  # noqa: B007
-        h.turn()
-    assert short.packets[-1].last  # it was not held up by the book
+    for number in range(12):  # noqa: B007
+        h.step()
+    assert short.packets[-1].last  # it was not delayed by the long text
     assert max(length for _, length in reads) <= PIECE_CHARS
     assert reads[-1][0] == 11
     h.run()
@@ -165,15 +165,15 @@ def test_a_long_text_is_read_in_small_pieces_while_others_speak(monkeypatch: pyt
     h.assert_balanced()
 
 
-def test_what_was_paused_for_lack_of_text_or_slots_goes_on_as_if_it_had_not_been() -> None:
-    """R63: a slot's positions are reserved at admission, so nothing is ever put out and computed again."""
+def test_pauses_for_text_or_slots_do_not_change_output() -> None:
+    """R63: a slot's positions are reserved at admission, so a sequence is never preempted and recomputed."""
     text = "ab cd ef gh ij"
     alone = Harness()
     _, solo = alone.submit(text, seed=5, max_frames=18)
     alone.run()
     h = Harness(streams=1)
     h.submit(text, seed=4, max_frames=6)
-    stream, heard = h.submit("", seed=5, max_frames=18, ended=False)
+    stream, received = h.submit("", seed=5, max_frames=18, ended=False)
     for piece in text:
         h.append(stream, piece)
         h.run()
@@ -181,5 +181,5 @@ def test_what_was_paused_for_lack_of_text_or_slots_goes_on_as_if_it_had_not_been
     h.end(stream)
     h.run()
     assert h.codes(5) == alone.codes(5)
-    np.testing.assert_allclose(heard.samples, solo.samples, atol=2e-5)
+    np.testing.assert_allclose(received.samples, solo.samples, atol=2e-5)
     h.assert_balanced()

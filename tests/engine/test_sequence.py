@@ -1,16 +1,16 @@
-"""The table of a sequence's states, and which text goes with which frame."""
+"""Transitions of a sequence, and the text token that is fed with each frame."""
 
 from __future__ import annotations
 
 import pytest
 
-from legato.engine.sequence import OVER, TRANSITIONS, SequenceEvent, SequenceState, next_state, text_to_feed
+from legato.engine.sequence import TERMINAL, TRANSITIONS, SequenceEvent, SequenceState, next_state, text_to_feed
 from legato.errors import StateError
-from legato.flow import PromptPlan
+from legato.types import PromptPlan
 from tests.engine.tiny import LetterTrack
 
 
-def test_every_pair_outside_the_table_is_an_error_naming_state_and_event() -> None:
+def test_transition_outside_the_table_raises() -> None:
     for state in SequenceState:
         for event in SequenceEvent:
             if (state, event) in TRANSITIONS:
@@ -20,10 +20,10 @@ def test_every_pair_outside_the_table_is_an_error_naming_state_and_event() -> No
                     next_state(state, event)
 
 
-def test_nothing_leaves_an_end_and_everything_else_can_be_cancelled_and_fail() -> None:
+def test_terminal_states_have_no_transitions_and_others_can_cancel_and_fail() -> None:
     for state in SequenceState:
         leaves = {event for (source, event) in TRANSITIONS if source is state}
-        if state in OVER:
+        if state in TERMINAL:
             assert not leaves
         else:
             assert {SequenceEvent.CANCEL, SequenceEvent.FAIL} <= leaves
@@ -32,26 +32,26 @@ def test_nothing_leaves_an_end_and_everything_else_can_be_cancelled_and_fail() -
 PLAN = PromptPlan(rows=(), settled=0, consumed=2, feed_before=((90,), (91,)), feed_after=((99,),), pad=(0,))
 
 
-def fed(track: LetterTrack, steps: int) -> list[list[tuple[int, ...]]]:
+def fed(track: LetterTrack, steps: int) -> list[tuple[int, ...] | None]:
     return [text_to_feed(PLAN, track, step) for step in range(steps)]
 
 
-def test_text_is_fed_in_order_then_the_end_then_padding() -> None:
+def test_text_is_fed_in_order_then_end_tokens_then_padding() -> None:
     track = LetterTrack()
     track.append("abcd")
     track.end()
-    letters = [[token] for token in track.tokens]
-    assert fed(track, 7) == [[(90,)], [(91,)], letters[2], letters[3], [(99,)], [(0,)], [(0,)]]
+    letters = list(track.tokens)
+    assert fed(track, 7) == [(90,), (91,), letters[2], letters[3], (99,), (0,), (0,)]
 
 
-def test_text_that_has_not_come_is_waited_for_and_never_padded() -> None:
+def test_missing_text_is_not_padded() -> None:
     track = LetterTrack()
     track.append("abc")
-    assert [len(each) for each in fed(track, 6)] == [1, 1, 1, 0, 0, 0]
+    assert [each is not None for each in fed(track, 6)] == [True, True, True, False, False, False]
 
 
-def test_a_track_shorter_than_its_prompt_goes_straight_to_the_end() -> None:
+def test_track_shorter_than_prompt_is_followed_by_end_tokens() -> None:
     track = LetterTrack()
     track.append("a")
     track.end()
-    assert fed(track, 4) == [[(90,)], [(91,)], [(99,)], [(0,)]]
+    assert fed(track, 4) == [(90,), (91,), (99,), (0,)]

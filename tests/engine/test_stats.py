@@ -1,4 +1,4 @@
-"""Sums over streams, without an engine: histograms, outcomes, what is counted for whom."""
+"""Statistics without an engine: histograms, outcomes, and which streams count."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.engine.histogram import ROWS, SECONDS, Histogram
-from legato.engine.stats import STAGES, EngineSnapshot, EngineStats, Mark, Part, PoolUse, StreamTiming
+from legato.engine.stats import (
+    ROWS,
+    SECONDS,
+    STAGES,
+    EngineSnapshot,
+    EngineStats,
+    Histogram,
+    Mark,
+    Part,
+    PoolUse,
+    StreamTiming,
+)
 
 
 def snapshot(stats: EngineStats) -> EngineSnapshot:
     return stats.snapshot(streams_open=1, talker_slots=PoolUse(3, 2), codec_slots=PoolUse(2, 1))
 
 
-def spoken(*packet_s: float, audio_s: float = 0.1) -> StreamTiming:
-    """A stream whose marks are a second apart, and whose packets came at these times."""
+def finished(*packet_s: float, audio_s: float = 0.1) -> StreamTiming:
+    """Timing of a stream with marks one second apart and packets at the given times."""
     timing = StreamTiming()
     for number, mark in enumerate(list(Mark)[:-2]):
         timing.mark(mark, float(number))
@@ -25,7 +35,7 @@ def spoken(*packet_s: float, audio_s: float = 0.1) -> StreamTiming:
 
 
 @given(st.lists(st.floats(0.0, 100.0), max_size=30))
-def test_a_histogram_counts_each_value_once_under_its_bound(values: list[float]) -> None:
+def test_histogram_counts_each_value_once(values: list[float]) -> None:
     histogram = Histogram(SECONDS)
     for value in values:
         histogram.observe(value)
@@ -38,9 +48,9 @@ def test_a_histogram_counts_each_value_once_under_its_bound(values: list[float])
         assert got.at_most(1.0) >= max(values) or got.at_most(1.0) == float("inf")
 
 
-def test_a_stream_is_counted_by_its_stages_packets_and_end() -> None:
+def test_stream_is_counted_by_stages_packets_and_outcome() -> None:
     stats = EngineStats()
-    stats.stream_over(spoken(7.0, 7.05, 7.5), "eos", "", live=True, paced=False)
+    stats.add_stream(finished(7.0, 7.05, 7.5), "eos", "", live=True, paced=False)
     got = snapshot(stats)
     assert got.outcomes == {"eos": 1}
     assert got.errors == {}
@@ -54,38 +64,38 @@ def test_a_stream_is_counted_by_its_stages_packets_and_end() -> None:
     assert got.talker_slots.free == 2
 
 
-def test_gaps_count_for_live_listeners_and_factors_for_those_that_are_not_held_back() -> None:
+def test_gaps_count_for_live_and_rtf_for_unlimited_streams() -> None:
     stats = EngineStats()
-    stats.stream_over(spoken(7.0, 9.0), "eos", "", live=False, paced=False)
-    stats.stream_over(spoken(7.0, 9.0), "eos", "", live=True, paced=True)
+    stats.add_stream(finished(7.0, 9.0), "eos", "", live=False, paced=False)
+    stats.add_stream(finished(7.0, 9.0), "eos", "", live=True, paced=True)
     got = snapshot(stats)
     assert got.first_packet_s.count == 2
     assert got.packet_gap_s.count == got.underruns == 1
     assert got.real_time_factor.count == 0
 
 
-def test_failures_are_counted_by_their_code_and_need_no_packet() -> None:
+def test_failures_without_packets_are_counted_by_code() -> None:
     stats = EngineStats()
-    stats.stream_over(StreamTiming(), "failed", "too_long", live=True, paced=False)
+    stats.add_stream(StreamTiming(), "failed", "too_long", live=True, paced=False)
     got = snapshot(stats)
     assert (got.outcomes, got.errors) == ({"failed": 1}, {"too_long": 1})
     assert got.first_packet_s.count == 0
 
 
-def test_rows_and_seconds_of_a_part_are_counted_when_it_had_rows() -> None:
+def test_compute_with_zero_rows_is_not_counted() -> None:
     stats = EngineStats()
-    stats.computed(Part.CODEC, 3, 0.25)
-    stats.computed(Part.CODEC, 0, 99.0)
+    stats.add_compute(Part.CODEC, 3, 0.25)
+    stats.add_compute(Part.CODEC, 0, 99.0)
     got = snapshot(stats)
     assert got.rows["codec"].total == 3
     assert got.rows["codec"].bounds == ROWS
     assert (got.busy_s["codec"].count, got.busy_s["codec"].total) == (1, 0.25)
 
 
-def test_a_value_read_earlier_does_not_change() -> None:
+def test_snapshot_does_not_change_later() -> None:
     stats = EngineStats()
     before = snapshot(stats)
-    stats.stream_over(spoken(7.0), "eos", "", live=True, paced=False)
-    stats.frames_made(4)
+    stats.add_stream(finished(7.0), "eos", "", live=True, paced=False)
+    stats.add_frames(4)
     assert before.outcomes == {}
     assert before.frames == before.first_packet_s.count == 0

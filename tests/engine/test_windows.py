@@ -1,72 +1,70 @@
-"""Windows that grow for a stream that is alone and far ahead: the same packets, the same sound, and nobody waits."""
+"""Wide decode windows for a single stream that is far ahead: same packets, same audio, no delay for others."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from legato.engine import emission
-from legato.engine.decode import Window
-from legato.engine.demand import BACKGROUND, paced
-from legato.engine.framing import WIDE_FRAMES
+from legato.engine import output
+from legato.engine.codec_runner import Window
+from legato.engine.flow_control import BACKGROUND, paced
+from legato.engine.packetizer import WIDE_FRAMES
 from legato.engine.stats import StreamTiming
 from tests.engine.harness import Harness
-from tests.engine.test_demand import FRAME_S
-from tests.engine.test_loop import harness
-
-PLENTY_S = 0.05
+from tests.engine.test_core import harness
+from tests.engine.test_flow_control import FRAME_S
 
 
 def windows_of(h: Harness) -> list[list[int]]:
-    """From now on, the frames of each window of each codec call."""
+    """Record the frames of each window of each codec call from now on."""
     calls: list[list[int]] = []
-    decode = h.stage.decode
+    decode = h.codec_runner.decode
 
     def noted(windows: list[Window]) -> object:
         calls.append([len(window.frames) for window in windows])
         return decode(windows)
 
-    h.stage.decode = noted  # type: ignore[method-assign,assignment]
+    h.codec_runner.decode = noted  # type: ignore[method-assign,assignment]
     return calls
 
 
 PLENTY_S = 0.05
 
 
-def test_windows_grow_once_playback_is_far_ahead_and_packets_stay_what_was_asked_for(
+def test_windows_grow_when_playback_is_far_ahead_and_packets_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(emission, "EASY_S", PLENTY_S)
+    monkeypatch.setattr(output, "COMFORTABLE_S", PLENTY_S)
     cut, calls, sound = {}, {}, {}
     for adaptive in (False, True):
         h = harness({0: 200}, tick_s=FRAME_S / 4, adaptive=adaptive)
         calls[adaptive] = windows_of(h)
-        _, heard = h.submit("a text that lasts for a good while " * 3)
+        _, received = h.submit("a text that lasts for a good while " * 3)
         h.run()
-        cut[adaptive] = [packet.frames for packet in heard.packets]
-        sound[adaptive] = heard.samples
+        cut[adaptive] = [packet.frames for packet in received.packets]
+        sound[adaptive] = received.samples
         assert h.streams[0].timing.underruns == 0
     assert cut[True] == cut[False]
     np.testing.assert_allclose(sound[True], sound[False], atol=2e-5)
     assert {max(each) for each in calls[False][2:-1]} == {4}
     sizes = [each[0] for each in calls[True]]
     grown = sizes.index(WIDE_FRAMES)
-    assert sum(sizes[:grown]) * FRAME_S > PLENTY_S  # not before so much is in hand
+    assert sum(sizes[:grown]) * FRAME_S > PLENTY_S  # not before this much audio is buffered
     assert set(sizes[:grown]) == {1, 2, 4}
     assert sizes[grown:-1].count(WIDE_FRAMES) > len(sizes[grown:-1]) / 2
 
 
-def test_windows_are_small_again_while_anybody_else_is_there() -> None:
+def test_windows_are_small_while_another_stream_is_active() -> None:
     h = harness({0: 150, 1: 20}, tick_s=FRAME_S, adaptive=True)
-    _, background = h.submit("a text that lasts for a good while " * 3, demand=BACKGROUND)
+    _, background = h.submit("a text that lasts for a good while " * 3, flow_control=BACKGROUND)
     calls = windows_of(h)
     for _ in range(40):
-        h.turn()
-    assert calls[-1] == [WIDE_FRAMES]  # nobody else is there, and nobody listens live
+        h.step()
+    assert calls[-1] == [WIDE_FRAMES]  # the only stream, and not live
     calls.clear()
     _, live = h.submit("a text that is long enough", seed=1)
     while not (live.packets and live.packets[-1].last):
-        h.turn()
+        h.step()
     assert max(map(max, calls)) <= 4
     h.run()
     assert background.frames == 150
@@ -74,15 +72,13 @@ def test_windows_are_small_again_while_anybody_else_is_there() -> None:
 
 
 @pytest.mark.parametrize("ahead", [1, 3, 7, 12, 30])
-def test_a_listener_who_takes_his_time_gets_everything_though_windows_wait(
-    monkeypatch: pytest.MonkeyPatch, ahead: int
-) -> None:
-    """What could go wrong: the engine sleeps with frames in hand, waiting for a wide window that never fills."""
+def test_slow_paced_client_gets_all_frames_with_wide_windows(monkeypatch: pytest.MonkeyPatch, ahead: int) -> None:
+    """The engine must not sleep with undecoded frames while it waits for a wide window that never fills."""
     h = harness({0: 120}, tick_s=FRAME_S / 100, adaptive=True)
-    stream, heard = h.submit("a text that is long enough for it " * 2, demand=paced(ahead))
+    stream, received = h.submit("a text that is long enough for it " * 2, flow_control=paced(ahead))
     monkeypatch.setattr(StreamTiming, "slack_s", lambda _timing, _now_s: 100.0)
     for _ in range(200):
         h.run()
-        h.taken(stream, heard.frames)
-    assert heard.frames == 120
+        h.consumed(stream, received.frames)
+    assert received.frames == 120
     h.assert_balanced()

@@ -1,6 +1,6 @@
-"""Tiny parts for a loop: letters for text, a talker, a code predictor and a codec that fit each other.
+"""Tiny models for tests: a letter front end, and a talker, code predictor and codec that fit together.
 
-For tests alone. Weights are made once for all of them; nothing here has state.
+Weights are created once and shared. Nothing here has state.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 import torch
 
+from legato.backends.torch import TorchBackend
 from legato.config.model import (
     CodecConfig,
     CodePredictorConfig,
@@ -20,16 +22,17 @@ from legato.config.model import (
     TalkerConfig,
 )
 from legato.errors import StateError
-from legato.flow import WordSpan
 from legato.models.code_predictor.predictor import CodePredictor
 from legato.models.codec.decoder import CodecDecoder
 from legato.models.talker.backbone import Talker
+from legato.types import SamplingParams, WordSpan
+from legato.weights.loading import LoadedModel
 from tests.models.codec import tiny_codec
 from tests.models.tiny_talker import BPE, CODEBOOKS, CODES, make_predictor, make_talker, stack, talker_config
 
 
 class LetterTrack:
-    """A front end whose tokens are letters, committed at once."""
+    """Text track whose tokens are letters, committed at once."""
 
     def __init__(self) -> None:
         self.tokens: list[tuple[int, ...]] = []
@@ -47,14 +50,14 @@ class LetterTrack:
 
 @lru_cache(maxsize=1)
 def tiny_decoder() -> CodecDecoder:
-    """A codec for the tiny talker's codes."""
+    """A codec for the codes of the tiny talker."""
     sizes = replace(tiny_codec.DECODER, num_quantizers=CODEBOOKS, codebook_size=CODES)
     return tiny_codec.tiny_decoder(sizes, dtype=torch.float32)
 
 
 @lru_cache(maxsize=1)
 def tiny_config() -> ModelConfig:
-    """A base-like model of tiny sizes: BPE text, an end code, language tags."""
+    """A tiny model like a Base checkpoint: BPE text, an EOS code, language tags."""
     tags = LanguageIds(think=CODES + 3, nothink=CODES + 4, think_bos=CODES + 5, think_eos=CODES + 6, languages={})
     talker: TalkerConfig = replace(talker_config(BPE), language_ids=tags)
     decoder = tiny_decoder()
@@ -65,17 +68,27 @@ def tiny_config() -> ModelConfig:
         code_predictor=CodePredictorConfig(stack=stack(layers=2), codebook_size=CODES, num_codebooks=CODEBOOKS),
         speaker_encoder=None,
         codec=CodecConfig(24000, decoder.frame_samples, decoder.config, None),
-        generation=GenerationDefaults(0.9, 12, 1.0, 1.05, 0.9, 12, 1.0, 8192),
+        generation=GenerationDefaults(SamplingParams(0.9, 12, 1.0, 1.05, 0.9, 12, 1.0), 8192),
     )
 
 
 @lru_cache(maxsize=1)
 def tiny_talker() -> Talker:
-    """Weights alone, so one serves every harness."""
+    """The talker; it has no state, so all tests share it."""
     return make_talker(tiny_config().talker)
 
 
 @lru_cache(maxsize=1)
 def tiny_predictor() -> CodePredictor:
-    """As above."""
+    """The code predictor, shared as the talker is."""
     return make_predictor()
+
+
+def tiny_model() -> LoadedModel:
+    """The tiny talker, code predictor and decoder as a loaded model."""
+    return LoadedModel(Path(), tiny_config(), tiny_talker(), tiny_predictor(), tiny_decoder())
+
+
+def tiny_backend() -> TorchBackend:
+    """The tiny model executed by PyTorch."""
+    return TorchBackend(tiny_model())

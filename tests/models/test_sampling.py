@@ -13,12 +13,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from legato.flow import Sampling
-from legato.models.sampling import DrawSettings, SamplingRows, draw, process_first_code_logits
+from legato.models.sampling import SamplerSettings, SamplingRows, process_first_code_logits, sample
+from legato.types import SamplingParams
 
 BOOK, EOS, V = 12, 14, 16
 SETTINGS = st.builds(
-    Sampling,
+    SamplingParams,
     temperature=st.sampled_from([0.0, 0.3, 0.9, 2.0]),
     top_k=st.integers(0, V + 4),
     top_p=st.sampled_from([1e-9, 0.25, 0.6, 0.95, 1.0]),
@@ -35,11 +35,11 @@ ROWS = st.lists(
     min_size=1,
     max_size=5,
 )
-Row = tuple[list[float], Sampling, set[int], int, bool, float]
+Row = tuple[list[float], SamplingParams, set[int], int, bool, float]
 
 
-def plain(temperature: float, top_k: int, top_p: float) -> Sampling:
-    return Sampling(temperature, top_k, top_p, 1.0, temperature, top_k, top_p)
+def plain(temperature: float, top_k: int, top_p: float) -> SamplingParams:
+    return SamplingParams(temperature, top_k, top_p, 1.0, temperature, top_k, top_p)
 
 
 def oracle_processed(logits: list[float], penalty: float, seen: set[int], frame: int, allow_eos: bool) -> list[float]:
@@ -55,7 +55,7 @@ def oracle_processed(logits: list[float], penalty: float, seen: set[int], frame:
     return out
 
 
-def oracle_weights(logits: list[float], sampling: Sampling) -> dict[int, float]:
+def oracle_weights(logits: list[float], sampling: SamplingParams) -> dict[int, float]:
     """Probability of each code that the filters leave, most likely first."""
     order = sorted(range(len(logits)), key=lambda code: (-logits[code], code))
     if sampling.temperature == 0 or sampling.top_k == 1:
@@ -103,7 +103,7 @@ def first_codes(rows: Sequence[Row]) -> tuple[list[list[float]], list[int], list
         codebook_size=BOOK,
         eos=EOS,
     )
-    drawn = draw(processed, sampling.first, torch.tensor([row[5] for row in rows], dtype=torch.float64))
+    drawn = sample(processed, sampling.first, torch.tensor([row[5] for row in rows], dtype=torch.float64))
     return processed.tolist(), drawn.codes.tolist(), drawn.finite.tolist()
 
 
@@ -140,13 +140,13 @@ def test_a_row_is_the_same_alone(rows: list[Row]) -> None:
         (plain(1.0, 2, 0.6), [1, 0, 0, 0]),  # top-p looks at what top-k left
     ],
 )
-def test_many_draws_follow_the_filtered_distribution(settings_: Sampling, expected: list[float]) -> None:
+def test_many_draws_follow_the_filtered_distribution(settings_: SamplingParams, expected: list[float]) -> None:
     n = 4000
     logits = torch.tensor([0.25, 0.5, 0.125, 0.125]).log()
     rows = SamplingRows.of([settings_])
-    spread = DrawSettings(*(part.expand(n) for part in (rows.first.temperature, rows.first.top_k, rows.first.top_p)))
+    spread = SamplerSettings(*(part.expand(n) for part in (rows.first.temperature, rows.first.top_k, rows.first.top_p)))
     uniforms = (torch.arange(n, dtype=torch.float64) + 0.5) / n
-    codes = draw(logits.expand(n, 4), spread, uniforms).codes
+    codes = sample(logits.expand(n, 4), spread, uniforms).codes
     shares = torch.bincount(codes, minlength=4) / n
     assert shares[[1, 0, 2, 3]].tolist() == pytest.approx(expected, abs=1e-3)
 
@@ -156,16 +156,16 @@ def test_many_draws_follow_the_filtered_distribution(settings_: Sampling, expect
     [plain(0.0, 0, 1.0), plain(1.0, 1, 1.0), plain(1.0, 0, 1e-300), plain(1e-45, 0, 1.0), plain(1e-38, 0, 1.0)],
 )
 @pytest.mark.parametrize("uniform", [0.0, 0.5, 1.0])
-def test_degenerate_settings_are_the_argmax(sampling: Sampling, uniform: float) -> None:
+def test_degenerate_settings_are_the_argmax(sampling: SamplingParams, uniform: float) -> None:
     """R26: temperature 0, one candidate, almost no mass: a valid argmax, no NaN, no division by zero."""
     logits = torch.tensor([[-3.0, 88.0, 87.0, float("-inf")]])
-    drawn = draw(logits, SamplingRows.of([sampling]).first, torch.tensor([uniform]))
+    drawn = sample(logits, SamplingRows.of([sampling]).first, torch.tensor([uniform]))
     assert drawn.codes.tolist() == [1]
     assert drawn.finite.tolist() == [True]
 
 
 def test_greedy_takes_the_first_of_equals() -> None:
-    drawn = draw(torch.tensor([[1.0, 5.0, 5.0]]), SamplingRows.of([plain(0.0, 0, 1.0)]).first, torch.tensor([0.9]))
+    drawn = sample(torch.tensor([[1.0, 5.0, 5.0]]), SamplingRows.of([plain(0.0, 0, 1.0)]).first, torch.tensor([0.9]))
     assert drawn.codes.tolist() == [1]
 
 
@@ -174,7 +174,7 @@ def test_an_impossible_code_is_never_drawn() -> None:
     logits = torch.full((3, V), float("-inf"))
     logits[:, [4, 7]] = torch.tensor([0.0, -30.0])
     rows = SamplingRows.of([plain(10.0, 0, 1.0)] * 3)
-    drawn = draw(logits, rows.first, torch.tensor([0.0, 1.0, 0.5]))
+    drawn = sample(logits, rows.first, torch.tensor([0.0, 1.0, 0.5]))
     assert drawn.codes.tolist() == [4, 7, 4]
 
 
@@ -192,7 +192,7 @@ def test_ids_outside_the_codebook_only_ever_end_the_sequence() -> None:
         codebook_size=BOOK,
         eos=EOS,
     )
-    assert draw(processed, sampling.first, torch.zeros(3)).codes.tolist() == [0, EOS, 0]
+    assert sample(processed, sampling.first, torch.zeros(3)).codes.tolist() == [0, EOS, 0]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
@@ -200,7 +200,7 @@ def test_a_broken_row_is_marked_and_its_neighbour_unharmed(bad: float) -> None:
     """A row of NaN, of +inf, or with nothing to draw from has failed; its code is 0, an index like others."""
     logits = torch.tensor([[0.0, 3.0, 1.0], [bad] * 3, [2.0, 0.0, 1.0]])
     rows = SamplingRows.of([plain(0.9, 2, 0.9)] * 3)
-    drawn = draw(logits, rows.first, torch.full((3,), 0.01))
+    drawn = sample(logits, rows.first, torch.full((3,), 0.01))
     assert drawn.finite.tolist() == [True, False, True]
     assert drawn.codes[[0, 2]].tolist() == [1, 0]
     assert int(drawn.codes[1]) == 0
@@ -220,11 +220,11 @@ def test_one_nan_among_good_logits_breaks_the_row() -> None:
         codebook_size=BOOK,
         eos=EOS,
     )
-    assert draw(processed, rows.first, torch.zeros(2)).finite.tolist() == [False, True]
+    assert sample(processed, rows.first, torch.zeros(2)).finite.tolist() == [False, True]
 
 
 def test_bfloat16_logits_are_widened_before_anything_else() -> None:
-    rows = SamplingRows.of([Sampling(1.0, 0, 1.0, 1.05, 1.0, 0, 1.0)])
+    rows = SamplingRows.of([SamplingParams(1.0, 0, 1.0, 1.05, 1.0, 0, 1.0)])
     processed = process_first_code_logits(
         torch.full((1, V), 3.0, dtype=torch.bfloat16),
         torch.ones(1, V, dtype=torch.bool),

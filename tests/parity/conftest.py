@@ -1,4 +1,4 @@
-"""The records of the official package, and the checkpoints they were made on, written again from their seed."""
+"""Fixtures: the records of the official package, and their checkpoints, written again from the seed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from parity.legato_side import ParityModel
 from parity.records import Record, read_record
 from parity.run import FIXTURES
-from parity.subject import Subject
 
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """As the records were made; and at these sizes threads only wait for each other."""
+    """The records were made with one thread; at these sizes more threads are slower."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -24,12 +24,12 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def subject(tiny_checkpoint: Callable[[str], Path]) -> Callable[[str], Subject]:
-    """Name of a kind -> its checkpoint, loaded by Legato."""
-    return cache(lambda name: Subject.load(tiny_checkpoint(name)))
+def model(tiny_checkpoint: Callable[[str], Path]) -> Callable[[str], ParityModel]:
+    """Name -> checkpoint loaded by Legato."""
+    return cache(lambda name: ParityModel.load(tiny_checkpoint(name)))
 
 
 @pytest.fixture(scope="session")
 def record() -> Callable[[str], Record]:
-    """Name of a kind -> what the official package computed for it."""
+    """Name -> record of the official package."""
     return cache(lambda name: read_record(FIXTURES, name))

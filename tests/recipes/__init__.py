@@ -1,1 +1,1 @@
-"""Tests of the parts of the recipes that need no optional package."""
+"""Tests of the recipe modules that need no optional package."""

@@ -1,4 +1,4 @@
-"""The recipe's training net and the engine's decoder are one function of the same weights; a fault shows."""
+"""The recipe's training net and the engine's decoder compute the same function. Negative controls: changed graphs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from legato.models.codec.quantizer import bake_codebook
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "embedded"
 FRAMES = 40
 TrainingNet = Any
-"""`CodecDecoder` of the recipe, whose files are loaded by path and have no types here."""
+"""`CodecDecoder` of the recipe. Recipe files are loaded by path and are untyped here."""
 TOLERANCE = 1e-5
-"""Of the loudest sample: all is float64 but the training net's rotation angles and the samples it hands out."""
+"""Relative to the peak sample. All is float64 except the training net's RoPE angles and its output samples."""
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +30,14 @@ def codec_net() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.modules[spec.name] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
     return module
 
 
 def small_net(codec_net: ModuleType, **changes: object) -> TrainingNet:
-    """Random weights, all of them large enough to matter."""
-    sizes: dict[str, object] = dict(  # noqa: C408  reads like the call it stands for
+    """A small net with random weights, all large enough to affect the output."""
+    sizes: dict[str, object] = dict(  # noqa: C408  keyword form, as in CodecSizes(...)
         latent_dim=12, codebook_dim=8, codebook_size=16, decoder_dim=16, hidden_size=8, intermediate_size=12,
         num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, head_dim=4, sliding_window=9,
         num_quantizers=3, upsample_rates=(2, 3), upsampling_ratios=(2, 1),
@@ -65,12 +65,12 @@ def engine_decoder(net: TrainingNet) -> CodecDecoder:
 
 @torch.no_grad()
 def largest_difference(net: TrainingNet, decoder: CodecDecoder) -> float:
-    """Relative to the loudest sample, on random codes."""
+    """Largest difference on random codes, relative to the peak sample."""
     codes = torch.randint(net.sizes.codebook_size, (2, FRAMES, net.sizes.num_quantizers))
     engine: Tensor = decoder(decoder.fresh(2), codes)[0]
-    loudest = float(engine.abs().max())
-    assert 0 < loudest < 1, "the engine clamps, the training net does not"
-    return float((net(codes).double() - engine).abs().max()) / loudest
+    peak = float(engine.abs().max())
+    assert 0 < peak < 1, "the engine clamps samples, the training net does not"
+    return float((net(codes).double() - engine).abs().max()) / peak
 
 
 def test_training_net_equals_engine(codec_net: ModuleType) -> None:
@@ -79,7 +79,7 @@ def test_training_net_equals_engine(codec_net: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("fault", ["window", "units", "snake"])
-def test_a_fault_shows(codec_net: ModuleType, fault: str) -> None:
+def test_changed_graph_is_detected(codec_net: ModuleType, fault: str) -> None:
     net = small_net(codec_net)
     decoder = engine_decoder(net)
     if fault == "window":

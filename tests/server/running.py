@@ -1,4 +1,7 @@
-"""A server on a free port, in a thread of the test's process, so that a test can also look at its engine."""
+"""Runs a server on a free port, in a thread of the test process, so that tests can inspect its engine.
+
+A `Running` is valid while the context manager that made it is open.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ from legato.api import Legato, load
 from legato.client.http import Client
 from legato.config.server import ServerConfig
 from legato.server.app import create_app
-from legato.server.run import make_server
 from legato.server.state import ServerState
+from legato.server.uvicorn_server import make_server
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A server that is ready."""
+    """A server that is ready for requests."""
 
     url: str
     port: int
@@ -27,22 +30,22 @@ class Running:
     state: ServerState
 
     def client(self) -> Client:
-        """A client of it."""
+        """A new client of this server."""
         return Client(self.url)
 
 
 @contextmanager
-def running(tts: Legato, config: ServerConfig | None = None) -> Iterator[Running]:
-    """Serve `tts` until the block ends. The engine stays the caller's."""
+def running(tts: Legato, config: ServerConfig | None = None, *, until_ready: bool = True) -> Iterator[Running]:
+    """Serve `tts` until the context exits. The caller closes the engine."""
     config = replace(config or ServerConfig(), port=0)
     app = create_app(tts, config)
     ports: list[int] = []
-    server = make_server(app, config, listening=ports.append)
+    server = make_server(app, config, on_listening=ports.append)
     thread = threading.Thread(target=server.run, name="test-server")
     thread.start()
     try:
         state = app.state.legato
-        wait_for(lambda: bool(ports) and state.readiness.ready)
+        wait_for(lambda: bool(ports) and (state.readiness.ready or not until_ready))
         yield Running(f"http://127.0.0.1:{ports[0]}", ports[0], tts, state)
     finally:
         server.should_exit = True
@@ -52,22 +55,22 @@ def running(tts: Legato, config: ServerConfig | None = None) -> Iterator[Running
 
 @contextmanager
 def cloning(checkpoint: Path, folder: Path) -> Iterator[Running]:
-    """A server with two slots on a checkpoint that clones, which keeps voices in `folder`."""
+    """A server with two slots and a checkpoint that can clone voices. Voices are stored in `folder`."""
     config = ServerConfig(model_id="tiny-base", voices_folder=folder, warm_up=False)
-    with load(checkpoint, slots=2) as tts, running(tts, config) as server:
+    with load(checkpoint, max_num_seqs=2) as tts, running(tts, config) as server:
         yield server
 
 
 def wait_for(condition: Callable[[], bool], *, seconds: float = 60.0) -> None:
-    """Wait until `condition` holds; generous, because the machine may be busy."""
+    """Poll until `condition` is true. The timeout is generous because the machine may be busy."""
     until_s = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < until_s, "it did not come to pass"
+        assert time.monotonic() < until_s, f"condition not met within {seconds:g} s"
         time.sleep(0.01)
 
 
 def slots_free(tts: Legato) -> bool:
-    """True when no stream holds anything and none waits."""
-    now = tts.stats()
-    pools = (now.talker_slots, now.codec_slots)
-    return now.streams_open == 0 and all(pool.free == pool.slots for pool in pools)
+    """True if no stream is open and all slots are free."""
+    stats = tts.stats()
+    pools = (stats.talker_slots, stats.codec_slots)
+    return stats.streams_open == 0 and all(pool.free == pool.slots for pool in pools)

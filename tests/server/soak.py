@@ -1,7 +1,8 @@
-"""Rounds of parallel streams of which half are broken off: are the others whole, is memory flat, is health answered?
+"""Soak test: rounds of parallel streams, half of which disconnect early.
 
-`python -m tests.server.soak` runs 50 rounds of 20 against a server in a process of its own, which computes in
-deterministic mode, so that every survivor can be compared to the bit with the same request spoken alone.
+`python -m tests.server.soak` runs 50 rounds of 20 streams against a server in its own process. The server runs in
+deterministic mode, so each complete stream must equal the same request served alone, bit for bit. Memory must stay flat
+and /health must respond.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
 from legato.api import Legato
+from legato.backends.select import load_backend
 from legato.client.http import Client
-from legato.client.socket import Sound, SpeechClient
+from legato.client.socket import AudioData, SpeechClient
 from legato.config.engine import EngineConfig
 from legato.config.server import ServerConfig
-from legato.models.load import load_model
-from legato.models.synth import write_checkpoint
 from legato.server.app import create_app
-from legato.server.run import serve
+from legato.server.uvicorn_server import serve
+from legato.weights.random_checkpoint import write_checkpoint
 
 SLOTS, QUEUE = 8, 64
 TEXTS = ("Some words to speak.", "And a few more of them.", "Nothing.", "The last one, or so it seems.")
@@ -38,14 +39,14 @@ PERIOD_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """One visit: what is spoken, over which route, and after how many bytes its client leaves (-1: never)."""
+class SoakRequest:
+    """One request and its route. `disconnect_after`: bytes after which the client disconnects; None: it stays."""
 
     text: str
     seed: int
     frames: int
     route: str
-    leave_after: int
+    disconnect_after: int | None
 
     @property
     def options(self) -> dict[str, object]:
@@ -53,74 +54,74 @@ class Ask:
 
     @property
     def stays(self) -> bool:
-        return self.leave_after < 0
+        return self.disconnect_after is None
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What was seen."""
+class SoakResult:
+    """Results of all rounds."""
 
-    whole: int = 0
-    left: int = 0
-    wrong: list[str] = field(default_factory=list)
+    complete: int = 0
+    disconnected: int = 0
+    mismatches: list[str] = field(default_factory=list)
     health_s: list[float] = field(default_factory=list)
     memory_mib: list[float] = field(default_factory=list)
     """After each round."""
 
     def health_percentile_ms(self, percent: float) -> float:
-        """Of the answers to /health."""
+        """Percentile of the response times of /health."""
         ordered = sorted(self.health_s)
         return 1000 * ordered[min(len(ordered) - 1, round(percent / 100 * len(ordered)))]
 
 
-def asks(rounds: int, streams: int, seed: int = 0) -> Iterator[list[Ask]]:
-    """The visits of each round: the same for the same numbers."""
-    chance = random.Random(seed)
+def soak_requests(rounds: int, streams: int, seed: int = 0) -> Iterator[list[SoakRequest]]:
+    """The requests of each round, determined by the arguments."""
+    rng = random.Random(seed)
     for _ in range(rounds):
         yield [
-            Ask(
-                text=chance.choice(TEXTS),
-                seed=chance.randrange(3),
-                frames=chance.choice((3, 5, 8)),
-                route=chance.choice(("bytes", "events", "socket")),
-                leave_after=chance.choice((-1, chance.randrange(12_000))),
+            SoakRequest(
+                text=rng.choice(TEXTS),
+                seed=rng.randrange(3),
+                frames=rng.choice((3, 5, 8)),
+                route=rng.choice(("bytes", "events", "socket")),
+                disconnect_after=rng.choice((None, rng.randrange(12_000))),
             )
             for _ in range(streams)
         ]
 
 
-def visit(url: str, ask: Ask) -> bytes:
-    """What the client heard until the end, or until it left."""
-    if ask.route == "socket":
-        return asyncio.run(asyncio.wait_for(_over_socket(url, ask), 120))
-    client, heard = Client(url), bytearray()
-    speak = client.speak_events if ask.route == "events" else client.speak
-    with speak(ask.text, response_format="pcm", **ask.options) as body:
-        for piece in (event.audio for event in body.events()) if ask.route == "events" else body:
-            heard += piece
-            if not ask.stays and len(heard) > ask.leave_after:
+def run_request(url: str, request: SoakRequest) -> bytes:
+    """The audio that the client receives until the end or until it disconnects."""
+    if request.route == "socket":
+        return asyncio.run(asyncio.wait_for(_over_socket(url, request), 120))
+    client, received = Client(url), bytearray()
+    speak = client.speak_events if request.route == "events" else client.speak
+    with speak(request.text, response_format="pcm", **request.options) as body:
+        for piece in (event.audio for event in body.events()) if request.route == "events" else body:
+            received += piece
+            if request.disconnect_after is not None and len(received) > request.disconnect_after:
                 break
-    return bytes(heard)
+    return bytes(received)
 
 
-async def _over_socket(url: str, ask: Ask) -> bytes:
-    heard = bytearray()
-    async with SpeechClient(url.replace("http", "ws"), ask.options) as speech:
-        await speech.write(ask.text)
+async def _over_socket(url: str, request: SoakRequest) -> bytes:
+    received = bytearray()
+    async with SpeechClient(url.replace("http", "ws"), request.options) as speech:
+        await speech.write(request.text)
         await speech.done()
         async for event in speech.events():
-            if isinstance(event, Sound):
-                heard += event.data
+            if isinstance(event, AudioData):
+                received += event.data
             elif event.type == "session.done":
                 break
-            if not ask.stays and len(heard) > ask.leave_after:
+            if request.disconnect_after is not None and len(received) > request.disconnect_after:
                 break
-    return bytes(heard)
+    return bytes(received)
 
 
 @contextmanager
 def watched_health(url: str, into: list[float]) -> Iterator[None]:
-    """Ask /health every `PERIOD_S`, each time over a connection of its own."""
+    """Request /health every `PERIOD_S`, each time on a new connection; response times go to `into`."""
     stop = threading.Event()
 
     def watch() -> None:
@@ -138,23 +139,28 @@ def watched_health(url: str, into: list[float]) -> Iterator[None]:
         thread.join()
 
 
-def soak(url: str, rounds: int, streams: int, *, pid: int) -> Outcome:
+def soak(url: str, rounds: int, streams: int, *, pid: int) -> SoakResult:
     """Run the rounds against the server at `url`, whose process is `pid`."""
-    outcome = Outcome()
-    alone: dict[Ask, bytes] = {}
+    result = SoakResult()
+    expected: dict[SoakRequest, bytes] = {}
     with ThreadPoolExecutor(streams) as pool:
-        for together in asks(rounds, streams):
-            wanted = [Ask(ask.text, ask.seed, ask.frames, "bytes", -1) for ask in together]
-            alone |= {ask: visit(url, ask) for ask in set(wanted) - set(alone)}
-            with watched_health(url, outcome.health_s):
-                heard = list(pool.map(lambda ask: visit(url, ask), together))
-            for ask, plain, data in zip(together, wanted, heard, strict=True):
-                outcome.whole, outcome.left = outcome.whole + ask.stays, outcome.left + (not ask.stays)
-                truth = alone[plain]
-                if not (data == truth if ask.stays else truth.startswith(data)):
-                    outcome.wrong.append(f"{ask}: {len(data)} bytes")
-            outcome.memory_mib.append(memory_mib(pid))
-    return outcome
+        for requests in soak_requests(rounds, streams):
+            references = [replace(request, route="bytes", disconnect_after=None) for request in requests]
+            for reference in set(references) - set(expected):
+                expected[reference] = run_request(url, reference)
+            with watched_health(url, result.health_s):
+                answers = list(pool.map(lambda request: run_request(url, request), requests))
+            for request, reference, data in zip(requests, references, answers, strict=True):
+                if request.stays:
+                    result.complete += 1
+                    equal = data == expected[reference]
+                else:
+                    result.disconnected += 1
+                    equal = expected[reference].startswith(data)
+                if not equal:
+                    result.mismatches.append(f"{request}: {len(data)} bytes")
+            result.memory_mib.append(memory_mib(pid))
+    return result
 
 
 def memory_mib(pid: int) -> float:
@@ -163,16 +169,16 @@ def memory_mib(pid: int) -> float:
     return int(words[0]) / 1024
 
 
-def deterministic(folder: Path) -> Legato:
-    """A tiny model that computes one row a call."""
-    model = load_model(folder, talker_dtype="float32", codec_dtype="float32", device="cpu")
-    config = EngineConfig(streams=SLOTS, kv_slots=SLOTS + 1, positions=256, queue=QUEUE, deterministic=True)
-    return Legato(model, config)
+def load_deterministic(folder: Path) -> Legato:
+    """A tiny model in deterministic mode."""
+    backend = load_backend(folder, dtype="float32", codec_dtype="float32")
+    config = EngineConfig(max_num_seqs=SLOTS, kv_slots=SLOTS + 1, max_seq_len=256, max_queue=QUEUE, deterministic=True)
+    return Legato(backend, config)
 
 
 @contextmanager
 def server_process() -> Iterator[tuple[str, int]]:
-    """A server with a tiny model: its address and its process."""
+    """A server with a tiny model in its own process; yields URL and process id."""
     with (
         tempfile.TemporaryDirectory() as folder,
         subprocess.Popen(
@@ -194,12 +200,12 @@ def _serve(folder: Path) -> None:
     torch.set_num_threads(1)
     write_checkpoint("tiny-custom-voice", folder / "model")
     config = ServerConfig(port=0)
-    with deterministic(folder / "model") as tts:
-        serve(create_app(tts, config), config, listening=lambda port: print(f"http://127.0.0.1:{port}", flush=True))
+    with load_deterministic(folder / "model") as tts:
+        serve(create_app(tts, config), config, on_listening=lambda port: print(f"http://127.0.0.1:{port}", flush=True))
 
 
 def main() -> int:
-    """Soak, print the figures, fail where they are not good enough."""
+    """Run the soak test and print its results; exit status 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--streams", type=int, default=20)
@@ -210,17 +216,17 @@ def main() -> int:
         return 0
     with server_process() as (url, pid):
         began_s = time.monotonic()
-        outcome = soak(url, options.rounds, options.streams, pid=pid)
-        spent_s = time.monotonic() - began_s
-    settled, last = outcome.memory_mib[len(outcome.memory_mib) // 5], outcome.memory_mib[-1]
-    print(f"{options.rounds} rounds of {options.streams} streams on {SLOTS} slots in {spent_s:.0f} s")
-    print(f"{outcome.whole} stayed and {outcome.left} left; {len(outcome.wrong)} heard what they should not have")
-    print(f"memory {settled:.0f} MiB after a fifth of the rounds, {last:.0f} MiB at the end")
-    figures = ", ".join(f"p{p:g} {outcome.health_percentile_ms(p):.1f} ms" for p in (50, 99, 100))
-    print(f"/health asked {len(outcome.health_s)} times meanwhile: {figures}")
-    for wrong in outcome.wrong[:10]:
-        print(wrong)
-    return int(bool(outcome.wrong) or last > 1.05 * settled or outcome.health_percentile_ms(99) > 100)
+        result = soak(url, options.rounds, options.streams, pid=pid)
+        elapsed_s = time.monotonic() - began_s
+    baseline_mib, final_mib = result.memory_mib[len(result.memory_mib) // 5], result.memory_mib[-1]
+    print(f"{options.rounds} rounds of {options.streams} streams on {SLOTS} slots in {elapsed_s:.0f} s")
+    print(f"{result.complete} complete, {result.disconnected} disconnected, {len(result.mismatches)} with wrong audio")
+    print(f"memory {baseline_mib:.0f} MiB after a fifth of the rounds, {final_mib:.0f} MiB at the end")
+    figures = ", ".join(f"p{p:g} {result.health_percentile_ms(p):.1f} ms" for p in (50, 99, 100))
+    print(f"{len(result.health_s)} requests of /health during the test: {figures}")
+    for mismatch in result.mismatches[:10]:
+        print(mismatch)
+    return int(bool(result.mismatches) or final_mib > 1.05 * baseline_mib or result.health_percentile_ms(99) > 100)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the tests of sockets share: one client run to its end, utterances that end soon, a WebSocket by hand."""
+"""Helpers of the WebSocket tests: run a client with a timeout, options for short utterances, a raw WebSocket."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ FRAME = 1920
 OPTIONS: dict[str, object] = {"voice": "ryan", "seed": 3, "max_new_tokens": 6}
 
 
-def go(work: Coroutine[None, None, T]) -> T:
-    """Run one client; what hangs fails."""
+def run_client(work: Coroutine[None, None, T]) -> T:
+    """Run a client; fail if it hangs."""
     return asyncio.run(asyncio.wait_for(work, 120))
 
 
 def ws(server: Running) -> str:
-    """The server's address for WebSockets."""
+    """WebSocket URL of a server."""
     return server.url.replace("http", "ws")
 
 
 def handshake(server: Running, path: str) -> socket.socket:
-    """A WebSocket without a client library behind it: nobody answers its pings."""
+    """A raw WebSocket without a client library, so pings are not answered."""
     raw = socket.create_connection(("127.0.0.1", server.port))
     lines = [f"GET {path} HTTP/1.1", "Host: x", "Upgrade: websocket", "Connection: Upgrade"]
     lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="]

@@ -1,4 +1,4 @@
-"""`docs/server.md` says what is there: its commands parse, its bodies are taken, its table has every field and code."""
+"""`docs/server.md` is up to date: commands parse, bodies are valid, all fields, options and limits are documented."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 from legato.cli.serve import serve
 from legato.config.server import ServerConfig
-from legato.server.schemas import SpeechBody, parse_speech
+from legato.server.openai.schemas import SpeechRequestBody, parse_speech_request
 
 PAGE = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
 
 
-def test_commands_parse() -> None:
+def test_documented_commands_parse() -> None:
     lines = re.findall(r"^(?:[A-Z_]+=\S+ )?legato serve(.*)$", PAGE, re.MULTILINE)
     assert len(lines) == 3
     for line in lines:
@@ -22,23 +22,23 @@ def test_commands_parse() -> None:
         serve.make_context("serve", arguments)
 
 
-def test_bodies_are_taken() -> None:
+def test_documented_bodies_are_valid() -> None:
     bodies = re.findall(r"-d '(\{.*?\})'", PAGE)
     assert len(bodies) == 3
     for body in bodies:
-        assert not parse_speech(json.loads(body), form=False).model_extra
+        assert not parse_speech_request(json.loads(body), form=False).model_extra
 
 
-def test_every_field_and_no_other_option_is_named() -> None:
-    for field in SpeechBody.model_fields:
+def test_all_fields_are_documented_and_all_options_exist() -> None:
+    for field in SpeechRequestBody.model_fields:
         assert re.search(rf"`{field}\b|`predictor_\*", PAGE) if field.startswith("predictor_") else f"`{field}`" in PAGE
     known = {name for parameter in serve.params for name in parameter.opts} | {"--help"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) <= known
 
 
-def test_the_limits_are_those_in_force() -> None:
+def test_documented_limits_match_the_defaults() -> None:
     config = ServerConfig()
-    for words in (
+    for text in (
         f"{config.text_characters:,} characters",
         f"{config.body_bytes // 2**20} MiB; {config.reference_bytes // 2**20} MiB",
         f"{config.request_s:.0f} s",
@@ -47,4 +47,4 @@ def test_the_limits_are_those_in_force() -> None:
         f"{config.voices:,}",
         f"{config.records:,} requests",
     ):
-        assert words in PAGE, words
+        assert text in PAGE, text

@@ -1,6 +1,6 @@
-"""The examples of `docs/server.md`, run as they stand: only the ports are those of the server at hand.
+"""Runs the examples of `docs/server.md` unchanged, except for the ports.
 
-The embedded voice speaks; what needs another kind of model is sent to a tiny one.
+They use the embedded voice; examples that need another kind of model use a tiny one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pytest
 
 from legato.api import load
 from legato.config.server import ServerConfig
+from tests.server.openai.test_voices import LOW
 from tests.server.running import Running, running, slots_free, wait_for
-from tests.server.test_voices import LOW
 
 PAGE = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
 CLIENTS = PAGE.split("## Clients")[1].split("\n## ")[0]
@@ -34,16 +34,16 @@ PROGRAMS = blocks("python")
 @pytest.fixture(scope="module")
 def voice() -> Iterator[Running]:
     config = ServerConfig(warm_up=False, wyoming_port=0)
-    with load(slots=2) as tts, running(tts, config) as server:
-        wait_for(lambda: bool(server.state.wyoming_ports))
+    with load(max_num_seqs=2) as tts, running(tts, config) as server:
+        wait_for(lambda: server.state.wyoming_port is not None)
         yield server
 
 
 def run(command: list[str], server: Running, folder: Path) -> str:
-    """What an example prints."""
-    here = {"127.0.0.1:8000": f"127.0.0.1:{server.port}"}
-    here["10200"] = "".join(map(str, server.state.wyoming_ports))
-    for documented, real in here.items():
+    """Run an example and return its standard output."""
+    ports = {"127.0.0.1:8000": f"127.0.0.1:{server.port}"}
+    ports["10200"] = str(server.state.wyoming_port)
+    for documented, real in ports.items():
         command = [word.replace(documented, real) for word in command]
     done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
@@ -51,17 +51,17 @@ def run(command: list[str], server: Running, folder: Path) -> str:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """With a player that keeps what it is given, since there is no sound card."""
+    """The environment with a fake `aplay` that writes its input to a file."""
     player = folder / "aplay"
     player.write_text('#!/bin/sh\necho "$@" > played.options\ncat > played.pcm\n')
     player.chmod(0o755)
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
 
 
-def test_curl(voice: Running, cloner: Running, tmp_path: Path) -> None:
+def test_curl_examples(voice: Running, cloner: Running, tmp_path: Path) -> None:
     (tmp_path / "ann.wav").write_bytes(LOW)
     assert len(COMMANDS) == 4
-    said = [
+    outputs = [
         run(["bash", "-euo", "pipefail", "-c", command], cloner if "ann.wav" in command else voice, tmp_path)
         for command in COMMANDS
     ]
@@ -69,21 +69,21 @@ def test_curl(voice: Running, cloner: Running, tmp_path: Path) -> None:
     assert (tmp_path / "played.options").read_text().split() == ["-r", "24000", "-f", "S16_LE", "-c", "1"]
     assert (tmp_path / "played.pcm").stat().st_size > 24_000
     for kind in ("speech.audio.delta", "speech.audio.timestamps", "speech.audio.done"):
-        assert f'"type":"{kind}"' in said[2]
-    assert '"name":"Ann"' in said[3]
+        assert f'"type":"{kind}"' in outputs[2]
+    assert '"name":"Ann"' in outputs[3]
     cloner.client().delete_voice("Ann")
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda text: re.findall(r"from (\w+)", text)[0])
-def test_python(voice: Running, tmp_path: Path, program: str) -> None:
-    said = run([sys.executable, "-c", program], voice, tmp_path)
+def test_python_examples(voice: Running, tmp_path: Path, program: str) -> None:
+    output = run([sys.executable, "-c", program], voice, tmp_path)
     if "hello.wav" in program:
         assert (tmp_path / "hello.wav").read_bytes()[:4] == b"RIFF"
     elif "cancel" in program:
-        assert "'heard_by': 'words'" in said
-        assert "'played_samples': 12000" in said
+        assert "'heard_by': 'words'" in output
+        assert "'played_samples': 12000" in output
     else:
-        sizes = [int(line) for line in said.splitlines() if line.isdecimal()]
+        sizes = [int(line) for line in output.splitlines() if line.isdecimal()]
         assert sum(sizes) > 5000
     wait_for(lambda: slots_free(voice.tts))
 

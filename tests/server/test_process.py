@@ -1,4 +1,4 @@
-"""`legato serve` as a process: it says where it listens, and at SIGTERM lets streams end before it goes."""
+"""`legato serve` as a process: it logs its address, and drains on SIGTERM."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
             reader.join()
 
 
-def test_sigterm_lets_a_stream_end(tiny_checkpoint: TinyCheckpoint) -> None:
+def test_sigterm_lets_active_streams_finish(tiny_checkpoint: TinyCheckpoint) -> None:
     with serving("-m", str(tiny_checkpoint("tiny-custom-voice")), "--name", "tiny") as (process, lines):
         wait_for(lambda: any("listening on" in line for line in lines), seconds=120)
         (url,) = re.findall(r"http://127\.0\.0\.1:\d+", "".join(lines))

@@ -1,4 +1,4 @@
-"""A short soak in the test's own process; `python -m tests.server.soak` is the long one, with figures."""
+"""A short soak test in the test process. `python -m tests.server.soak` runs the long one and prints its results."""
 
 from __future__ import annotations
 
@@ -11,55 +11,66 @@ import pytest
 
 from legato.config.server import ServerConfig
 from tests.conftest import TinyCheckpoint
+from tests.server.openai.test_voices import recording
 from tests.server.running import Running, running, slots_free, wait_for
-from tests.server.soak import Ask, Outcome, asks, deterministic, soak, visit, watched_health
-from tests.server.test_voices import recording
+from tests.server.soak import (
+    SoakRequest,
+    SoakResult,
+    load_deterministic,
+    run_request,
+    soak,
+    soak_requests,
+    watched_health,
+)
 
 ROUNDS, STREAMS = 3, 10
 
 
 @pytest.fixture(scope="module")
-def steady(tiny_checkpoint: TinyCheckpoint) -> Iterator[Running]:
-    with deterministic(tiny_checkpoint("tiny-custom-voice")) as tts, running(tts, ServerConfig()) as server:
-        yield server
+def server(tiny_checkpoint: TinyCheckpoint) -> Iterator[Running]:
+    with (
+        load_deterministic(tiny_checkpoint("tiny-custom-voice")) as tts,
+        running(tts, ServerConfig()) as started,
+    ):
+        yield started
 
 
-def test_survivors_are_whole_and_nothing_is_left_behind(steady: Running) -> None:
-    visit(steady.url, Ask("Warm.", 0, 2, "socket", -1))
+def test_complete_streams_are_correct_and_nothing_leaks(server: Running) -> None:
+    run_request(server.url, SoakRequest("Warm.", 0, 2, "socket", None))
     threads = threading.active_count()
-    outcome = soak(steady.url, ROUNDS, STREAMS, pid=os.getpid())
-    assert outcome.wrong == []
-    assert outcome.whole + outcome.left == ROUNDS * STREAMS
-    assert min(outcome.whole, outcome.left) > 5
-    assert outcome.health_s, "health was not answered"
-    wait_for(lambda: slots_free(steady.tts))
-    wait_for(lambda: not steady.state.bridge.streams)
-    assert threading.active_count() <= threads + 4, "the bridge has four threads, and nobody else has any"
+    result = soak(server.url, ROUNDS, STREAMS, pid=os.getpid())
+    assert result.mismatches == []
+    assert result.complete + result.disconnected == ROUNDS * STREAMS
+    assert min(result.complete, result.disconnected) > 5
+    assert result.health_s, "/health did not respond"
+    wait_for(lambda: slots_free(server.tts))
+    wait_for(lambda: not server.state.bridge.streams)
+    assert threading.active_count() <= threads + 4, "only the four threads of the bridge may remain"
 
 
-def test_control_another_sound_would_be_noticed(steady: Running) -> None:
-    heard = visit(steady.url, Ask("One text.", 1, 4, "bytes", -1))
-    assert len(heard) == 2 * 4 * 1920
-    assert visit(steady.url, Ask("One text.", 2, 4, "events", -1)) != heard
-    assert visit(steady.url, Ask("One text.", 1, 4, "socket", -1)) == heard
+def test_control_different_audio_is_detected(server: Running) -> None:
+    received = run_request(server.url, SoakRequest("One text.", 1, 4, "bytes", None))
+    assert len(received) == 2 * 4 * 1920
+    assert run_request(server.url, SoakRequest("One text.", 2, 4, "events", None)) != received
+    assert run_request(server.url, SoakRequest("One text.", 1, 4, "socket", None)) == received
 
 
-def test_the_visits_are_the_same_each_time_and_of_every_kind() -> None:
-    assert list(asks(2, 20)) == list(asks(2, 20))
-    kinds = {(ask.route, ask.stays) for each in asks(2, 20) for ask in each}
+def test_soak_requests_are_reproducible_and_cover_all_kinds() -> None:
+    assert list(soak_requests(2, 20)) == list(soak_requests(2, 20))
+    kinds = {(request.route, request.stays) for each in soak_requests(2, 20) for request in each}
     assert len(kinds) == 6
-    assert Outcome(health_s=[0.001, 0.002, 0.5]).health_percentile_ms(99) == 500
+    assert SoakResult(health_s=[0.001, 0.002, 0.5]).health_percentile_ms(99) == 500
 
 
-def test_health_is_answered_while_a_recording_is_read_and_sound_is_coded(cloner: Running) -> None:
-    """Row R64 of the known faults. The bound is for the median, because any single answer may wait for a busy core."""
+def test_health_responds_during_reference_decoding_and_encoding(cloner: Running) -> None:
+    """Row R64 of docs/faults.md. The bound applies to the median, because one response may wait for a busy core."""
     client = cloner.client()
     health_s: list[float] = []
     client.upload_voice("Ann", recording(140), transcript="Said in it.")
     with ThreadPoolExecutor(8) as pool, watched_health(cloner.url, health_s):
-        spoken = [pool.submit(_speak, cloner, number) for number in range(8)]
+        answers = [pool.submit(_speak, cloner, number) for number in range(8)]
         client.upload_voice("Bob", recording(220, seconds=30.0), transcript="A long one.")
-        assert all(each.result() for each in spoken)
+        assert all(each.result() for each in answers)
     for name in ("Ann", "Bob"):
         client.delete_voice(name)
     assert sorted(health_s)[len(health_s) // 2] < 0.1

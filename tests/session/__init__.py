@@ -1,1 +1,1 @@
-"""Tests of sessions: a fake clock, a fake engine, a fake device."""
+"""Tests of the session package, with a fake clock, engine and device."""

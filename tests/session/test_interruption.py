@@ -1,6 +1,6 @@
-"""Barge-in: what is stopped stays stopped, has one definite outcome, and the next utterance is whole.
+"""Interruption: a stopped utterance stays stopped and has exactly one outcome, and the next one is complete.
 
-Cases of others are named by their row (R33, R36, R37) in the docs of known faults.
+Test names end with the row of docs/faults.md that they cover (R33, R36, R37).
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import pytest
 
 from legato.errors import InputError, StateError
 from legato.session.events import (
-    Acknowledged,
-    Audio,
+    AudioPacket,
+    Cancelled,
     Interrupt,
-    Interrupted,
-    PacketCame,
-    Played,
-    PlayedBy,
-    Stopped,
+    InterruptionReport,
+    PacketReceived,
+    PlaybackAck,
+    PlaybackFinished,
+    PositionSource,
     UtteranceId,
 )
 from legato.session.playback import Playback
@@ -25,152 +25,152 @@ from tests.session.world import FRAME, World, limits, outcomes, packet
 # --- barge-in --------------------------------------------------------------------------------------------------------
 
 
-def test_an_interrupt_clears_here_and_at_the_device_r33() -> None:
-    """Engine at ten times real time, a device with two seconds of its own."""
+def test_interrupt_clears_queue_and_device_r33() -> None:
+    """The engine is ten times faster than real time, and the device buffers two seconds."""
     world = World(limits(buffer_ms=4000, lead_ms=2000), speed=10)
-    old = world.say("x" * 100)
+    old = world.speak("x" * 100)
     world.run(1000)
-    assert world.device.most_held > 1000
-    world.take(Interrupt())
+    assert world.device.most_buffered > 1000
+    world.handle(Interrupt())
     heard = world.device.heard_of(old)
     world.run(3000)
     assert world.device.heard_of(old) == heard
     assert world.streams[old].cancelled
 
 
-def test_control_without_clearing_the_queue_the_old_utterance_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check above can fail."""
+def test_control_old_utterance_continues_if_queue_is_not_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control of the test above."""
     world = World(limits(buffer_ms=4000, lead_ms=200), speed=10)
-    old = world.say("x" * 100)
+    old = world.speak("x" * 100)
     world.run(1000)
     monkeypatch.setattr(Playback, "clear", lambda _: [])
-    world.take(Interrupt())
+    world.handle(Interrupt())
     heard = world.device.heard_of(old)
     world.run(1000)
     assert world.device.heard_of(old) > heard
 
 
-def test_late_packets_of_an_interrupted_utterance_are_dropped() -> None:
+def test_late_packets_of_interrupted_utterance_are_dropped() -> None:
     world = World(limits())
-    old = world.say("x" * 50)
+    old = world.speak("x" * 50)
     world.run(300)
-    made = world.streams[old].frames
-    new = world.say("y" * 3, replaces=True)
-    world.take(PacketCame(old, packet(made * FRAME, 1)))
-    world.take(PacketCame(old, packet((made + 1) * FRAME, 0, last=True)))
-    world.run_out()
-    after = [item for item in world.items[world.items.index(world.of(Stopped)[0]) :] if isinstance(item, Audio)]
-    assert {item.utterance for item in after} == {new}
+    frames = world.streams[old].frames
+    new = world.speak("y" * 3, replaces=True)
+    world.handle(PacketReceived(old, packet(frames * FRAME, 1)))
+    world.handle(PacketReceived(old, packet((frames + 1) * FRAME, 0, last=True)))
+    world.run_until_idle()
+    after_cancel = world.outputs[world.outputs.index(world.of(Cancelled)[0]) :]
+    assert {output.utterance_id for output in after_cancel if isinstance(output, AudioPacket)} == {new}
     assert world.device.heard[-1] == (new, 0, 3 * FRAME)
 
 
 @pytest.mark.parametrize("offset_ms", [-1, 0, 1])
-def test_an_interrupt_at_the_very_end_has_one_definite_outcome_r36(offset_ms: int) -> None:
+def test_interrupt_at_end_of_playback_has_one_outcome_r36(offset_ms: int) -> None:
     for frames in range(1, 68):
         world = World(limits(), speed=1000, step_ms=100)
-        utterance = world.say("x" * frames)
-        world.run(1)  # the first packets are there
+        utterance_id = world.speak("x" * frames)
+        world.run(1)  # the first packets have arrived
         world.run(frames * FRAME + offset_ms)
-        world.take(Interrupt())
-        (outcome,) = outcomes(world, utterance)
-        given_to_device = world.device.heard_of(utterance)
-        if isinstance(outcome, Interrupted):
-            assert outcome.played_samples == given_to_device < frames * FRAME == outcome.sent_samples
+        world.handle(Interrupt())
+        (outcome,) = outcomes(world, utterance_id)
+        heard = world.device.heard_of(utterance_id)
+        if isinstance(outcome, InterruptionReport):
+            assert outcome.played_samples == heard < frames * FRAME == outcome.sent_samples
         else:
-            assert isinstance(outcome, Played)
-            assert outcome.samples == given_to_device == frames * FRAME
+            assert isinstance(outcome, PlaybackFinished)
+            assert outcome.samples == heard == frames * FRAME
         assert world.session.idle
 
 
-def test_play_stop_play_a_hundred_times_r37() -> None:
+def test_repeated_play_and_stop_r37() -> None:
     world = World(limits(buffer_ms=400), speed=5)
-    world.take(Interrupt())  # before anything was begun
-    for turn in range(100):
-        world.say("x" * 10)
-        world.run(turn % 90)
-        world.take(Interrupt())
-        world.take(Interrupt())  # twice
-    last = world.say("y" * 10)
-    world.run_out()
+    world.handle(Interrupt())  # nothing to stop yet
+    for repetition in range(100):
+        world.speak("x" * 10)
+        world.run(repetition % 90)
+        world.handle(Interrupt())
+        world.handle(Interrupt())  # twice
+    last = world.speak("y" * 10)
+    world.run_until_idle()
     assert world.device.heard[-1] == (last, 0, 10 * FRAME)
-    assert len(world.of(Stopped)) == 201
+    assert len(world.of(Cancelled)) == 201
 
 
-def test_a_stop_from_inside_the_sending_loop_leaves_the_next_play_complete_r37() -> None:
+def test_interrupt_while_sending_leaves_next_utterance_complete_r37() -> None:
     world = World(limits(), speed=10)
-    old = world.say("x" * 10)
+    old = world.speak("x" * 10)
     world.run(8)
-    world.session.take(PacketCame(old, packet(world.streams[old].frames * FRAME, 1)))
-    assert isinstance(world.session.pull()[0], Audio)
-    world.take(Interrupt())
+    world.session.handle(PacketReceived(old, packet(world.streams[old].frames * FRAME, 1)))
+    assert isinstance(world.session.next_output(), AudioPacket)
+    world.handle(Interrupt())
     world.streams[old].cancelled = True
-    new = world.say("y" * 5)
-    world.run_out()
+    new = world.speak("y" * 5)
+    world.run_until_idle()
     assert world.device.heard[-1] == (new, 0, 5 * FRAME)
 
 
-def test_replacing_speaks_over_what_plays_and_what_waits() -> None:
+def test_replace_interrupts_playing_and_queued_utterances() -> None:
     world = World(limits(), speed=10)
-    world.say("a" * 20)
-    world.say("b" * 20)
+    world.speak("a" * 20)
+    world.speak("b" * 20)
     world.run(100)
-    new = world.say("c" * 5, replaces=True)
-    world.run_out()
+    new = world.speak("c" * 5, replaces=True)
+    world.run_until_idle()
     assert [h[0] for h in world.device.heard] == [0, new]
-    (stopped,) = world.of(Stopped)
-    assert isinstance(stopped, Stopped)
-    assert [each.utterance for each in stopped.utterances] == [0, 1]
-    assert stopped.utterances[1].played_samples == 0
+    (cancelled,) = world.of(Cancelled)
+    assert isinstance(cancelled, Cancelled)
+    assert [report.utterance_id for report in cancelled.reports] == [0, 1]
+    assert cancelled.reports[1].played_samples == 0
 
 
 # --- acknowledgements ------------------------------------------------------------------------------------------------
 
 
-def test_what_the_client_acknowledges_with_the_interruption_is_what_is_reported() -> None:
+def test_position_sent_with_interrupt_is_reported() -> None:
     world = World(limits(), speed=10)
-    utterance = world.say("x" * 50)
+    utterance_id = world.speak("x" * 50)
     world.run(1000)
-    world.take(Interrupt((Acknowledged(utterance, 777),)))
-    (outcome,) = outcomes(world, utterance)
-    assert isinstance(outcome, Interrupted)
-    assert (outcome.played_samples, outcome.played_by) == (777, PlayedBy.ACKNOWLEDGED)
+    world.handle(Interrupt((PlaybackAck(utterance_id, 777),)))
+    (outcome,) = outcomes(world, utterance_id)
+    assert isinstance(outcome, InterruptionReport)
+    assert (outcome.played_samples, outcome.position_source) == (777, PositionSource.ACKNOWLEDGED)
 
 
-def test_the_clock_goes_on_from_the_last_acknowledgement() -> None:
+def test_clock_continues_from_last_acknowledgement() -> None:
     world = World(limits(), speed=10)
-    utterance = world.say("x" * 50)
+    utterance_id = world.speak("x" * 50)
     world.run(1000)
-    world.take(Acknowledged(utterance, 600))
+    world.handle(PlaybackAck(utterance_id, 600))
     world.run(100)
-    world.take(Interrupt())
-    (outcome,) = outcomes(world, utterance)
-    assert isinstance(outcome, Interrupted)
-    assert (outcome.played_samples, outcome.played_by) == (700, PlayedBy.CLOCK)
+    world.handle(Interrupt())
+    (outcome,) = outcomes(world, utterance_id)
+    assert isinstance(outcome, InterruptionReport)
+    assert (outcome.played_samples, outcome.position_source) == (700, PositionSource.CLOCK)
 
 
-def test_a_client_that_acknowledges_decides_when_it_heard_the_end() -> None:
+def test_acknowledging_client_determines_end_of_playback() -> None:
     world = World(limits(), speed=10)
-    utterance = world.say("x" * 5)
+    utterance_id = world.speak("x" * 5)
     world.run(100)
-    world.take(Acknowledged(utterance, 10))
+    world.handle(PlaybackAck(utterance_id, 10))
     world.run(600)
-    assert not world.of(Played)
-    world.take(Acknowledged(utterance, 5 * FRAME))
-    assert len(world.of(Played)) == 1
-    silent = world.say("y" * 5)
+    assert not world.of(PlaybackFinished)
+    world.handle(PlaybackAck(utterance_id, 5 * FRAME))
+    assert len(world.of(PlaybackFinished)) == 1
+    unacknowledged = world.speak("y" * 5)
     world.run(5 * FRAME + 1000)
-    assert len(world.of(Played)) == 1
-    world.run(1500)  # the grace is over: a client that fell silent holds nothing up
-    assert [type(each) for each in outcomes(world, silent)] == [Played]
+    assert len(world.of(PlaybackFinished)) == 1
+    world.run(1500)  # after the grace period a client that stopped acknowledging blocks nothing
+    assert [type(each) for each in outcomes(world, unacknowledged)] == [PlaybackFinished]
 
 
-def test_impossible_acknowledgements_are_refused_by_name() -> None:
+def test_impossible_acknowledgements_are_rejected() -> None:
     world = World(limits(), speed=10)
-    utterance = world.say("x" * 50)
+    utterance_id = world.speak("x" * 50)
     world.run(100)
     with pytest.raises(InputError, match=r"only .* samples of utterance 0 were sent") as caught:
-        world.take(Acknowledged(utterance, 10**9))
+        world.handle(PlaybackAck(utterance_id, 10**9))
     assert caught.value.field == "played_through_sample"
     with pytest.raises(StateError, match="there is no utterance 7"):
-        world.take(Interrupt((Acknowledged(UtteranceId(7), 1),)))
-    assert not world.of(Stopped)
+        world.handle(Interrupt((PlaybackAck(UtteranceId(7), 1),)))
+    assert not world.of(Cancelled)

@@ -1,7 +1,7 @@
-"""A session with everything around it faked: a clock that is set, an engine that makes packets, a device that plays.
+"""Simulated environment of a session: a settable clock, a fake engine and a fake audio device.
 
-At 1000 Hz a sample is a millisecond, and a frame has 80 of them. The engine obeys demand as the real one does; the
-device plays what it was given in real time and drops what it holds when it is told that the session stopped.
+The sample rate is 1000 Hz, so a sample is a millisecond, and a frame has 80 samples. The engine follows flow control as
+the real one does. The device plays in real time and drops its buffer when the session reports `Cancelled`.
 """
 
 from __future__ import annotations
@@ -9,38 +9,40 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from legato.flow import FinishReason, Packet, StreamId
 from legato.session.events import (
-    Audio,
+    AddText,
+    AudioPacket,
+    Cancelled,
     CancelStream,
+    ClockTick,
+    ConsumeFrames,
     EndFeed,
-    EndText,
+    EndUtterance,
     EngineAction,
-    Failed,
     FeedText,
-    Interrupted,
+    InterruptionReport,
     OpenStream,
-    Outgoing,
-    PacketCame,
-    Played,
+    PacketReceived,
+    PlaybackFinished,
     SessionEvent,
-    SetDemand,
-    Stopped,
-    TakeFrames,
-    TimePassed,
+    SessionOutput,
+    SetAheadFrames,
+    UtteranceFailed,
     UtteranceId,
-    Write,
 )
-from legato.session.machine import Session
 from legato.session.playback import PlaybackLimits
+from legato.session.session import Session
+from legato.types import FinishReason, Packet, StreamId
 
 RATE_HZ = 1000
 FRAME = 80
 
 
 def limits(*, buffer_ms: int = 2000, lead_ms: int = 0, start_ms: int = 0) -> PlaybackLimits:
-    """Limits at this world's rate."""
-    return PlaybackLimits(RATE_HZ, FRAME, buffer_ms=buffer_ms, lead_ms=lead_ms, start_ms=start_ms)
+    """Playback limits at the simulated sample rate."""
+    return PlaybackLimits(
+        sample_rate_hz=RATE_HZ, frame_samples=FRAME, buffer_ms=buffer_ms, lead_ms=lead_ms, start_ms=start_ms
+    )
 
 
 def packet(first_sample: int, frames: int, *, last: bool = False) -> Packet:
@@ -58,10 +60,10 @@ def packet(first_sample: int, frames: int, *, last: bool = False) -> Packet:
 
 @dataclass
 class FakeStream:
-    """What the engine knows of one utterance: a frame for each character of its text."""
+    """Engine stream of one utterance: generates one frame per character of its text."""
 
-    ahead: int
-    taken: int = 0
+    ahead_frames: int
+    consumed_frames: int = 0
     text: str = ""
     ended: bool = False
     cancelled: bool = False
@@ -71,41 +73,41 @@ class FakeStream:
 
 @dataclass
 class FakeDevice:
-    """Plays in real time. `heard` lists (utterance, first sample, samples), joined where they touch."""
+    """Plays in real time. `heard`: (utterance, first sample, samples) played, contiguous pieces merged."""
 
-    held: deque[tuple[UtteranceId, int, int]] = field(default_factory=deque)
+    buffered: deque[tuple[UtteranceId, int, int]] = field(default_factory=deque)
     heard: list[tuple[UtteranceId, int, int]] = field(default_factory=list)
-    most_held: int = 0
+    most_buffered: int = 0
     silent: int = 0
 
-    def give(self, utterance: UtteranceId, first: int, count: int) -> None:
-        self.held.append((utterance, first, count))
-        self.most_held = max(self.most_held, sum(piece[2] for piece in self.held))
+    def receive(self, utterance_id: UtteranceId, first: int, count: int) -> None:
+        self.buffered.append((utterance_id, first, count))
+        self.most_buffered = max(self.most_buffered, sum(piece[2] for piece in self.buffered))
 
     def play(self, samples: int) -> None:
-        while samples and self.held:
-            utterance, first, count = self.held.popleft()
+        while samples and self.buffered:
+            utterance_id, first, count = self.buffered.popleft()
             step = min(samples, count)
-            self._hear(utterance, first, step)
+            self._record(utterance_id, first, step)
             samples -= step
             if step < count:
-                self.held.appendleft((utterance, first + step, count - step))
+                self.buffered.appendleft((utterance_id, first + step, count - step))
         self.silent += samples
 
-    def heard_of(self, utterance: UtteranceId) -> int:
-        return sum(count for each, _, count in self.heard if each == utterance)
+    def heard_of(self, utterance_id: UtteranceId) -> int:
+        return sum(count for each, _, count in self.heard if each == utterance_id)
 
-    def _hear(self, utterance: UtteranceId, first: int, count: int) -> None:
-        if self.heard and self.heard[-1][0] == utterance and sum(self.heard[-1][1:]) == first:
-            self.heard[-1] = (utterance, self.heard[-1][1], self.heard[-1][2] + count)
+    def _record(self, utterance_id: UtteranceId, first: int, count: int) -> None:
+        if self.heard and self.heard[-1][0] == utterance_id and sum(self.heard[-1][1:]) == first:
+            self.heard[-1] = (utterance_id, self.heard[-1][1], self.heard[-1][2] + count)
         else:
-            self.heard.append((utterance, first, count))
+            self.heard.append((utterance_id, first, count))
 
 
 class World:
-    """`speed`: how many times faster than real time the engine makes frames; `packet_frames` a packet.
+    """A session with engine and device. Time advances in steps of `step_ms`.
 
-    Time goes in steps of `step_ms`.
+    `speed`: engine speed as a multiple of real time. `packet_frames`: frames per packet.
     """
 
     def __init__(self, playback: PlaybackLimits, *, speed: int = 10, packet_frames: int = 1, step_ms: int = 8) -> None:
@@ -113,37 +115,38 @@ class World:
         self.session = Session(playback, lambda: self.now_ms / 1000)
         self.streams: dict[UtteranceId, FakeStream] = {}
         self.device = FakeDevice()
-        self.items: list[Outgoing] = []
+        self.outputs: list[SessionOutput] = []
         self.step_ms = step_ms
         self._speed = speed
         self._packet_frames = packet_frames
         self._work_ms = 0
 
-    def take(self, event: SessionEvent) -> None:
-        """Give the session an event, carry its actions out, and pass on what it has to send."""
-        for action in self.session.take(event):
-            self._do(action)
-        self.send()
+    def handle(self, event: SessionEvent) -> None:
+        """Pass an event to the session, execute its actions, and deliver its outputs."""
+        for action in self.session.handle(event):
+            self._execute(action)
+        self.deliver()
 
-    def say(self, text: str, *, replaces: bool = False) -> UtteranceId:
-        """A whole utterance."""
-        self.take(Write(text, replaces))
-        (utterance,) = self.session.open_utterance
-        self.take(EndText())
-        return utterance
+    def speak(self, text: str, *, replaces: bool = False) -> UtteranceId:
+        """Queue a complete utterance."""
+        self.handle(AddText(text, replaces))
+        utterance_id = self.session.open_utterance
+        assert utterance_id is not None
+        self.handle(EndUtterance())
+        return utterance_id
 
     def run(self, milliseconds: int) -> None:
-        """Let time pass, `step_ms` at a time."""
+        """Advance the time."""
         while milliseconds > 0:
             step = min(milliseconds, self.step_ms)
             milliseconds -= step
             self.now_ms += step
             self.device.play(step)
             self._generate(step)
-            self.take(TimePassed())
+            self.handle(ClockTick())
 
-    def run_out(self, most_ms: int = 60_000) -> None:
-        """Let time pass until nothing is left to do."""
+    def run_until_idle(self, most_ms: int = 60_000) -> None:
+        """Advance the time until the session is idle."""
         while True:
             if self.session.idle:
                 return
@@ -153,25 +156,24 @@ class World:
                 break
         raise AssertionError("the session never became idle")
 
-    def send(self) -> None:
-        """Give the device what the session lets go."""
-        while items := self.session.pull():
-            for item in items:
-                self.items.append(item)
-                if isinstance(item, Audio):
-                    self.device.give(item.utterance, item.packet.first_sample, item.packet.sample_count)
-                elif isinstance(item, Stopped):
-                    self.device.held.clear()
+    def deliver(self) -> None:
+        """Deliver the outputs that are due to the device."""
+        while (output := self.session.next_output()) is not None:
+            self.outputs.append(output)
+            if isinstance(output, AudioPacket):
+                self.device.receive(output.utterance_id, output.packet.first_sample, output.packet.sample_count)
+            elif isinstance(output, Cancelled):
+                self.device.buffered.clear()
 
-    def of(self, kind: type[Outgoing]) -> list[Outgoing]:
-        """All items of one kind that were sent."""
-        return [item for item in self.items if isinstance(item, kind)]
+    def of(self, kind: type[SessionOutput]) -> list[SessionOutput]:
+        """All outputs of one type so far."""
+        return [output for output in self.outputs if isinstance(output, kind)]
 
-    def _do(self, action: EngineAction) -> None:
-        stream = self.streams.get(action.utterance)
+    def _execute(self, action: EngineAction) -> None:
+        stream = self.streams.get(action.utterance_id)
         match action:
-            case OpenStream(utterance=utterance, ahead_frames=ahead):
-                self.streams[utterance] = FakeStream(ahead)
+            case OpenStream(utterance_id=utterance_id, ahead_frames=ahead_frames):
+                self.streams[utterance_id] = FakeStream(ahead_frames)
                 return
         assert stream is not None
         match action:
@@ -181,41 +183,41 @@ class World:
                 stream.ended = True
             case CancelStream():
                 stream.cancelled = True
-            case SetDemand(ahead_frames=ahead):
-                stream.ahead = ahead
-            case TakeFrames(frames=frames):
-                stream.taken += frames
+            case SetAheadFrames(ahead_frames=ahead_frames):
+                stream.ahead_frames = ahead_frames
+            case ConsumeFrames(frames=frames):
+                stream.consumed_frames += frames
 
     def _generate(self, milliseconds: int) -> None:
-        """One engine: a frame takes 80 ms / speed, for the first stream that wants one."""
+        """Generate for the first stream that is ready; a frame takes 80 ms / speed."""
         self._work_ms += self._speed * milliseconds
         while self._work_ms >= FRAME * self._packet_frames:
-            ready = [pair for pair in self.streams.items() if self._wants(pair[1])]
+            ready = [pair for pair in self.streams.items() if self._ready(pair[1])]
             if not ready:
                 self._work_ms = 0
                 return
-            utterance, stream = ready[0]
+            utterance_id, stream = ready[0]
             frames = min(self._packet_frames, len(stream.text) - stream.frames)
             self._work_ms -= FRAME * self._packet_frames
             stream.over = stream.ended and stream.frames + frames == len(stream.text)
-            made = packet(stream.frames * FRAME, frames, last=stream.over)
+            generated = packet(stream.frames * FRAME, frames, last=stream.over)
             stream.frames += frames
-            self.take(PacketCame(utterance, made))
+            self.handle(PacketReceived(utterance_id, generated))
 
-    def _wants(self, stream: FakeStream) -> bool:
+    def _ready(self, stream: FakeStream) -> bool:
         if stream.over or stream.cancelled:
             return False
         known = len(stream.text) - stream.frames
         enough = known >= self._packet_frames or stream.ended
-        return enough and stream.frames < stream.taken + max(stream.ahead, self._packet_frames)
+        return enough and stream.frames < stream.consumed_frames + max(stream.ahead_frames, self._packet_frames)
 
 
-def outcomes(world: World, utterance: UtteranceId) -> list[Played | Interrupted | Failed]:
-    """Everything that says how an utterance ended."""
-    found: list[Played | Interrupted | Failed] = []
-    for item in world.items:
-        if isinstance(item, Played | Failed) and item.utterance == utterance:
-            found.append(item)
-        if isinstance(item, Stopped):
-            found += [each for each in item.utterances if each.utterance == utterance]
+def outcomes(world: World, utterance_id: UtteranceId) -> list[PlaybackFinished | InterruptionReport | UtteranceFailed]:
+    """All outputs that report how an utterance ended."""
+    found: list[PlaybackFinished | InterruptionReport | UtteranceFailed] = []
+    for output in world.outputs:
+        if isinstance(output, PlaybackFinished | UtteranceFailed) and output.utterance_id == utterance_id:
+            found.append(output)
+        if isinstance(output, Cancelled):
+            found += [report for report in output.reports if report.utterance_id == utterance_id]
     return found

@@ -1,6 +1,6 @@
-"""Prompt plans row by row, for every layout, and that a plan never depends on how the text arrived.
+"""Prompt plans row by row for every layout, independent of how the text arrives.
 
-The rows are written out by hand after the official layouts; parity with the official package is shown elsewhere.
+The expected rows are written by hand from the official layouts. Parity tests against the official package: `parity/`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from legato.errors import (
     UnspeakableTextError,
     UnsupportedError,
 )
-from legato.flow import NeedsText, PromptPlan, PromptRow, PromptSpec, TextLayout, TextToken, WordSpan
 from legato.text.prompt import (
     WHOLE_TEXT,
     plan_prompt,
 )
+from legato.types import NeedsText, PromptPlan, PromptRow, PromptSpec, TextLayout, TextToken, WordSpan
 from tests.conftest import TinyCheckpoint
 
 PAD, BOS, EOS = (151671,), (151672,), (151673,)
@@ -35,7 +35,7 @@ WHOLE, STREAMING = TextLayout.WHOLE, TextLayout.STREAMING
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A text track at one moment."""
+    """Snapshot of a text track."""
 
     tokens: tuple[TextToken, ...]
     ended: bool
@@ -73,7 +73,7 @@ def planned(talker: TalkerConfig, spec: PromptSpec, tokens: Sequence[TextToken],
 
 
 def tag(*codes: int, speaker: Sequence[PromptRow] = ()) -> list[PromptRow]:
-    """The tag block: codes over pads, then the speaker, then codec pad under the text's BOS."""
+    """The tag block: codes with text pads, then the speaker, then codec pad with the text's BOS."""
     rows = [PromptRow(text=PAD, code=code) for code in codes]
     return [*rows, *speaker, PromptRow(text=BOS, code=CODEC_PAD)]
 
@@ -83,7 +83,7 @@ VECTOR = [PromptRow(text=PAD, speaker_vector=True)]
 
 
 def fed(plan: PromptPlan, tokens: Sequence[TextToken], steps: int) -> list[TextToken]:
-    """What the frames are fed, as the plan defines it."""
+    """Text tokens added after each frame, as defined by the plan."""
     queue = [*plan.feed_before, *tokens[plan.consumed :], *plan.feed_after]
     return [queue[n] if n < len(queue) else plan.pad for n in range(steps)]
 
@@ -112,7 +112,7 @@ def test_plain_whole(custom: TalkerConfig) -> None:
     assert fed(plan, ids(10, 11), 3) == [PAD, PAD, PAD]
 
 
-def test_voice_design_has_an_instruction_and_no_speaker(custom: TalkerConfig) -> None:
+def test_voice_design_has_instruction_and_no_speaker(custom: TalkerConfig) -> None:
     plan = planned(custom, PromptSpec("auto", "", STREAMING, instruct=ids(1, 2, 3)), ids(10))
     assert list(plan.rows) == [
         *(PromptRow(text=token) for token in ids(1, 2, 3)),
@@ -122,7 +122,7 @@ def test_voice_design_has_an_instruction_and_no_speaker(custom: TalkerConfig) ->
     ]
 
 
-def test_speaker_vector_alone(custom: TalkerConfig) -> None:
+def test_speaker_vector_without_transcript(custom: TalkerConfig) -> None:
     plan = planned(custom, PromptSpec("auto", "", STREAMING, speaker_vector=True), ids(10, 11))
     assert list(plan.rows) == [*ROLE, *tag(*AUTO_TAG, speaker=VECTOR), PromptRow(text=(10,), code=CODEC_BOS)]
 
@@ -132,7 +132,7 @@ def clone(layout: TextLayout, transcript: tuple[TextToken, ...], frames: int) ->
 
 
 def over(*texts: TextToken) -> list[PromptRow]:
-    """Texts over the codec's BOS and the reference's frames."""
+    """Rows of codec BOS and the reference frames, each with a text token."""
     first, *rest = texts
     return [PromptRow(text=first, code=CODEC_BOS), *(PromptRow(text=t, reference_frame=i) for i, t in enumerate(rest))]
 
@@ -146,7 +146,7 @@ def test_clone_streaming_text_longer_than_the_reference(custom: TalkerConfig) ->
 
 
 def test_clone_streaming_transcript_longer_than_the_reference(custom: TalkerConfig) -> None:
-    """The rest of the transcript is fed before the text, of which the prompt needs nothing yet."""
+    """The rest of the transcript is fed before the text; the prompt contains no token of the text."""
     spec = clone(STREAMING, ids(1, 2, 3, 4), 2)
     plan = planned(custom, spec, (), ended=False)
     assert plan == planned(custom, spec, ids(10, 11))
@@ -162,8 +162,8 @@ def test_clone_streaming_reference_longer_than_all_text(custom: TalkerConfig) ->
 
 
 @pytest.mark.parametrize("frames", [2, 3])
-def test_clone_streaming_at_the_edge(frames: int, custom: TalkerConfig) -> None:
-    """Text and end are 4 long: with 1 + 3 positions the end is still inside, with 1 + 2 it is fed."""
+def test_clone_streaming_text_length_at_boundary(frames: int, custom: TalkerConfig) -> None:
+    """Text and end of text have 4 tokens: 1 + 3 rows contain the end of text, 1 + 2 rows do not."""
     plan = planned(custom, clone(STREAMING, ids(1, 2), frames), ids(10))
     assert [row.text for row in plan.rows[-(1 + frames) :]] == [(1,), (2,), (10,), EOS][: 1 + frames]
     assert fed(plan, ids(10), 2) == ([EOS, PAD] if frames == 2 else [PAD, PAD])
@@ -199,7 +199,7 @@ def test_embedded_voice(embedded: TalkerConfig) -> None:
     assert (short.consumed, planned(embedded, replace(spec, layout=WHOLE), tokens)) == (1, plan)
 
 
-def test_embedded_voice_neither_clones_nor_follows_instructions(embedded: TalkerConfig) -> None:
+def test_embedded_voice_rejects_instructions_and_cloning(embedded: TalkerConfig) -> None:
     for spec in (
         PromptSpec("auto", "one", STREAMING, instruct=ids(1)),
         PromptSpec("auto", "", STREAMING, speaker_vector=True),
@@ -228,10 +228,8 @@ CLONES = st.builds(
 
 @given(spec=st.one_of(SPECS, CLONES), tokens=st.lists(st.integers(10, 19), min_size=1, max_size=8))
 @settings(max_examples=150, deadline=None)
-def test_the_plan_is_the_same_however_the_text_arrives(
-    spec: PromptSpec, tokens: list[int], custom: TalkerConfig
-) -> None:
-    """And it asks for no more text than it holds."""
+def test_plan_does_not_depend_on_text_arrival(spec: PromptSpec, tokens: list[int], custom: TalkerConfig) -> None:
+    """`NeedsText` never requires more text than the prompt contains."""
     text = ids(*tokens)
     whole = planned(custom, spec, text)
     for known in range(len(text) + 1):
@@ -247,10 +245,10 @@ def test_the_plan_is_the_same_however_the_text_arrives(
 
 @given(spec=st.one_of(SPECS, CLONES), pair=st.permutations(range(20, 40)), ended=st.booleans())
 @settings(max_examples=100, deadline=None)
-def test_settled_rows_are_those_that_no_text_changes(
+def test_settled_rows_are_the_common_prefix_of_all_texts(
     spec: PromptSpec, pair: list[int], ended: bool, custom: TalkerConfig
 ) -> None:
-    """Two texts that have no token in common: the prompts part where the settled rows end, unless they end there."""
+    """Prompts of two texts without common tokens differ right after the settled rows, or end there."""
     one, other = (planned(custom, spec, ids(*half)) for half in (pair[:10], pair[10:] if ended else pair[10:19]))
     assert one.settled == other.settled
     assert one.rows[: one.settled] == other.rows[: one.settled]
@@ -264,7 +262,7 @@ def test_whole_text_waits_for_the_end(custom: TalkerConfig) -> None:
 
 
 @pytest.mark.parametrize("layout", TextLayout)
-def test_an_empty_text_is_refused(layout: TextLayout, custom: TalkerConfig, embedded: TalkerConfig) -> None:
+def test_empty_text_raises(layout: TextLayout, custom: TalkerConfig, embedded: TalkerConfig) -> None:
     for talker, speaker in ((custom, ""), (embedded, "one")):
         with pytest.raises(UnspeakableTextError):
             plan_prompt(talker, PromptSpec("auto", speaker, layout), Track((), ended=True))

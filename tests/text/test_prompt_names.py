@@ -1,7 +1,4 @@
-"""Names: languages with their dialects, speakers, and who follows instructions.
-
-Plans row by row are in `test_prompt.py`.
-"""
+"""Languages, dialects, speaker names, and instruction support. Prompt rows are tested in `test_prompt.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ import pytest
 
 from legato.config.model import TalkerConfig
 from legato.errors import UnknownLanguageError, UnknownVoiceError, UnsupportedError
-from legato.flow import PromptRow, PromptSpec
 from legato.text.prompt import (
     Instructions,
     allowed_languages,
@@ -21,6 +17,7 @@ from legato.text.prompt import (
     resolve_language,
     resolve_speaker,
 )
+from legato.types import PromptRow, PromptSpec
 from tests.conftest import TinyCheckpoint
 from tests.text.test_prompt import PAD, STREAMING, THINK, THINK_BOS, THINK_EOS, custom, embedded, ids, planned, read
 
@@ -43,13 +40,13 @@ def test_language_and_dialect(language: str, speaker: str, wanted: str, custom: 
     assert resolve_language(custom, language, speaker) == wanted
 
 
-def test_the_dialect_is_written_into_the_tag(custom: TalkerConfig) -> None:
+def test_dialect_is_used_in_tag_block(custom: TalkerConfig) -> None:
     plan = planned(custom, PromptSpec("auto", "eric", STREAMING), ids(10))
     assert [row.code for row in plan.rows[3:8]] == [THINK, THINK_BOS, 2062, THINK_EOS, 2875]
 
 
 @pytest.mark.parametrize("language", ["klingon", "sichuan_dialect", "en"])
-def test_unknown_languages_list_the_allowed_ones(language: str, custom: TalkerConfig) -> None:
+def test_unknown_language_error_lists_allowed_languages(language: str, custom: TalkerConfig) -> None:
     with pytest.raises(UnknownLanguageError, match="auto, chinese, english") as caught:
         resolve_language(custom, language, "")
     assert "dialect" not in str(caught.value).split("allowed:")[1]
@@ -62,7 +59,7 @@ def test_embedded_voice_speaks_english(embedded: TalkerConfig) -> None:
         planned(embedded, PromptSpec("german", "one", STREAMING), [(1, 1, 1, 1)])
 
 
-def test_unknown_speakers_list_the_allowed_ones(custom: TalkerConfig) -> None:
+def test_unknown_speaker_error_lists_allowed_speakers(custom: TalkerConfig) -> None:
     assert resolve_speaker(custom, " Ono_Anna ") == 2873
     with pytest.raises(UnknownVoiceError, match="aiden, dylan, eric"):
         resolve_speaker(custom, "bob")
@@ -70,7 +67,7 @@ def test_unknown_speakers_list_the_allowed_ones(custom: TalkerConfig) -> None:
         resolve_speaker(replace(custom, speakers={}), "bob")
 
 
-def test_a_voice_is_one_thing(custom: TalkerConfig) -> None:
+def test_conflicting_voice_fields_raise(custom: TalkerConfig) -> None:
     with pytest.raises(UnsupportedError, match="not both"):
         planned(custom, PromptSpec("auto", "ryan", STREAMING, speaker_vector=True), ids(1))
     with pytest.raises(UnsupportedError, match="reference's codes"):
@@ -87,12 +84,12 @@ def test_a_voice_is_one_thing(custom: TalkerConfig) -> None:
         ("tiny-embedded", Instructions.REFUSED),
     ],
 )
-def test_who_follows_instructions(kind: str, wanted: Instructions, tiny_checkpoint: TinyCheckpoint) -> None:
+def test_instruction_support_by_model_kind(kind: str, wanted: Instructions, tiny_checkpoint: TinyCheckpoint) -> None:
     assert instructions(read(tiny_checkpoint(kind))) is wanted
 
 
 def test_fine_tuned_speaker(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
-    """A speaker that fine-tuning wrote under id 3000 is prompted like a built-in one."""
+    """A speaker that fine-tuning added under id 3000 works like a built-in one."""
     source = tiny_checkpoint("tiny-custom-voice")
     for path in source.iterdir():
         if path.name != "config.json":

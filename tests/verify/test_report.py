@@ -1,4 +1,4 @@
-"""Tables, JSON and the page say all that was found, and nothing about time."""
+"""Tables, JSON and HTML contain all results and no run times."""
 
 from __future__ import annotations
 
@@ -12,27 +12,35 @@ import pytest
 import torch
 from rich.console import Console
 
-from legato.engine.notes import computed_by
+from legato.backends.base import description_of
 from legato.errors import InputError
-from legato.verify.compare import Comparison, FirstDifference, failure
-from legato.verify.lines import CheckLine, Kind, Verdict, Where
-from legato.verify.page import to_html
-from legato.verify.report import SCHEMA, fold, legend, tables, to_json
-from legato.verify.run import GROUPS, Progress, Report, run_group, verify_model
-from legato.verify.subject import FULL, Subject
-from legato.verify.tolerance import SAME_BITS, Tolerance
-from tests.verify.toy import DEPTH, toy_model, toy_subject
+from legato.verify.compare import SAME_BITS, Comparison, FirstDifference, Tolerance, failure
+from legato.verify.report import SCHEMA, fold, legend, tables, to_html, to_json
+from legato.verify.results import CheckLine, ExecutionInfo, Kind, Report, Verdict
+from legato.verify.run import GROUPS, Progress, run_group, verify_model
+from legato.verify.target import FULL, Target
+from tests.verify.toy import DEPTH, toy_backend, toy_target
 
-WHERE = Where("cpu", "float32", 3, "a path")
-HOW_FAR = Tolerance(2e-5, "sums are taken in another order")
-PARTED = FirstDifference("samples", (("row", 0), ("frame", 2), ("sample", 4001)), 0.25, 0.5, beyond=True)
+EXECUTION = ExecutionInfo("cpu", "float32", 3, "a path")
+LIMIT = Tolerance(2e-5, "the order of summation differs")
+DIFFERENCE = FirstDifference(
+    stage="samples", place=(("row", 0), ("frame", 2), ("sample", 4001)), got=0.25, expected=0.5, beyond=True
+)
 
 
 def line(
     claim: str, error: float, kind: Kind = Kind.CLAIM, *, setting: str = "windows of 4", group: str = "codec decoder"
 ) -> CheckLine:
-    first = (PARTED,) if error > 2e-5 else ()
-    return CheckLine(group, claim, setting, WHERE, Comparison(error, error, 10, first), HOW_FAR, kind, "a note")
+    return CheckLine(
+        group=group,
+        claim=claim,
+        setting=setting,
+        execution=EXECUTION,
+        comparison=Comparison(error, error, 10, DIFFERENCE if error > 2e-5 else None),
+        tolerance=LIMIT,
+        kind=kind,
+        note="a note",
+    )
 
 
 LINES = (
@@ -43,7 +51,14 @@ LINES = (
     line("nothing broken", 1e-7, Kind.CONTROL),
     line("codes agree", 1.0, Kind.MEASURED, group="rows"),
     line("snapshot", 0.0, Kind.NOT_APPLICABLE, group="voices"),
-    CheckLine("rows", "it broke", "", WHERE, failure("StateError: no slot"), SAME_BITS),
+    CheckLine(
+        group="rows",
+        claim="it broke",
+        setting="",
+        execution=EXECUTION,
+        comparison=failure("StateError: no slot"),
+        tolerance=SAME_BITS,
+    ),
 )
 REPORT = Report((("model", "a <model> & more"), ("seed", "0")), LINES)
 
@@ -55,11 +70,11 @@ def shown(report: Report, *, every_line: bool = False) -> str:
     return cast(io.StringIO, console.file).getvalue()
 
 
-def test_the_terminal_folds_what_is_alike_and_never_what_is_wrong() -> None:
+def test_terminal_folds_similar_lines_but_never_failed_ones() -> None:
     folded = fold(LINES, every_line=False)
-    assert [len(alike) for alike in folded] == [2, 1, 1, 1, 1, 1, 1]
+    assert [len(similar) for similar in folded] == [2, 1, 1, 1, 1, 1, 1]
     text = shown(REPORT)
-    assert "2 settings; here windows of 4" in text
+    assert "worst of 2 settings: windows of 4" in text
     assert "DIFFERENT: samples: row 0, frame 2, sample 4001: 0.25, not 0.5" in text
     assert "control: nothing broken" in text
     assert "NOT CAUGHT" in text
@@ -70,7 +85,7 @@ def test_the_terminal_folds_what_is_alike_and_never_what_is_wrong() -> None:
     assert "windows of 1" in shown(REPORT, every_line=True)
 
 
-def test_the_json_has_every_field_of_every_line_and_only_numbers_that_json_has() -> None:
+def test_json_has_every_field_of_every_line_and_valid_numbers() -> None:
     found = json.loads(to_json(REPORT))
     assert found["schema"] == SCHEMA
     assert found["passed"] is False
@@ -97,7 +112,7 @@ def test_the_json_has_every_field_of_every_line_and_only_numbers_that_json_has()
     assert found["lines"][-1]["max_abs"] == "inf"
 
 
-def test_the_page_has_every_line_and_needs_nothing_beside_it() -> None:
+def test_page_is_self_contained_and_has_every_line() -> None:
     page = to_html(REPORT)
     assert page.count("<tr class=") == len(LINES)
     text = unescape(re.sub(r"<[^>]*>", " ", page))
@@ -113,7 +128,7 @@ def test_the_page_has_every_line_and_needs_nothing_beside_it() -> None:
     assert "prefers-color-scheme: dark" in page
 
 
-def test_nothing_speaks_of_time() -> None:
+def test_reports_contain_no_run_times() -> None:
     words = r"\b(seconds?|elapsed|duration|took|faster|ms|speed-?up)\b|\d ?m?s\b"
     for text in (shown(REPORT, every_line=True), to_json(REPORT), re.sub(r"<style>.*?</style>", "", to_html(REPORT))):
         assert not re.search(words, text.replace("how fast anything is", ""))
@@ -122,13 +137,13 @@ def test_nothing_speaks_of_time() -> None:
 # --- the run ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_whole_run_tells_its_progress_and_has_every_group() -> None:
-    told: list[Progress] = []
-    report = verify_model(toy_model(), name="toy", depth=DEPTH, progress=told.append, groups=QUICK_GROUPS)
+def test_run_reports_progress_and_every_group() -> None:
+    updates: list[Progress] = []
+    report = verify_model(toy_backend(), name="toy", depth=DEPTH, progress=updates.append, groups=QUICK_GROUPS)
     assert list(dict.fromkeys(each.group for each in report.lines)) == list(QUICK_GROUPS)
-    assert told[-1] == Progress(QUICK_GROUPS[-1], 1, 2, len(report.lines))
+    assert updates[-1] == Progress(QUICK_GROUPS[-1], 1, 2, len(report.lines))
     assert dict(report.facts)["depth"] == "test"
-    assert dict(report.facts)["computed by"] == computed_by(toy_model())
+    assert dict(report.facts)["computed by"] == description_of(toy_backend())
     assert report.passed
 
 
@@ -137,14 +152,14 @@ QUICK_GROUPS = ("worked convolution example", "cloned voice")
 
 @pytest.fixture(autouse=True)
 def toy_front_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The toy has no tokenizer's files."""
+    """The toy model has no tokenizer files."""
     monkeypatch.setattr(
-        Subject, "of", staticmethod(lambda model, depth, _seed, **_how: toy_subject(model, depth=depth)), raising=True
+        Target, "of", staticmethod(lambda model, depth, _seed, **_options: toy_target(model, depth=depth)), raising=True
     )
 
 
-def test_a_checkpoint_that_clones_no_voice_says_why_and_is_counted_apart() -> None:
-    report = verify_model(toy_model(), name="toy", depth=DEPTH, groups=QUICK_GROUPS)
+def test_checkpoint_without_cloning_is_not_applicable_with_a_reason() -> None:
+    report = verify_model(toy_backend(), name="toy", depth=DEPTH, groups=QUICK_GROUPS)
     (line,) = [each for each in report.lines if each.group == "cloned voice"]
     assert line.verdict is Verdict.NOT_APPLICABLE
     assert "only Base checkpoints" in line.note
@@ -152,35 +167,35 @@ def test_a_checkpoint_that_clones_no_voice_says_why_and_is_counted_apart() -> No
     assert "1 not applicable" in str(report.tally)
 
 
-def test_a_group_that_breaks_is_a_failed_line_and_the_others_still_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def breaks(_device: torch.device) -> None:
+def test_exception_in_a_group_is_a_failed_line_and_other_groups_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_device: torch.device) -> None:
         raise RuntimeError("out of something")
 
-    monkeypatch.setattr("legato.verify.convolution.check_convolution", breaks)
-    report = verify_model(toy_model(), name="toy", depth=DEPTH, groups=QUICK_GROUPS)
+    monkeypatch.setattr("legato.verify.codec_layers.check_convolution", fails)
+    report = verify_model(toy_backend(), name="toy", depth=DEPTH, groups=QUICK_GROUPS)
     assert [each.group for each in report.lines] == list(QUICK_GROUPS)
     assert report.lines[0].verdict is Verdict.DIFFERENT
     assert "RuntimeError: out of something" in shown(report)
     assert not report.passed
 
 
-def test_what_a_group_found_before_it_broke_is_kept() -> None:
-    def half(_subject: Subject):  # type: ignore[no-untyped-def]
+def test_lines_before_an_exception_are_kept() -> None:
+    def half(_subject: Target):  # type: ignore[no-untyped-def]
         yield LINES[0]
         raise RuntimeError("later")
 
-    found = list(run_group("codec decoder", half, toy_subject()))
+    found = list(run_group("codec decoder", half, toy_target()))
     assert [each.bad for each in found] == [False, True]
 
 
-def test_every_group_of_the_issue_is_there() -> None:
+def test_all_groups_are_listed() -> None:
     assert list(GROUPS) == [
         "worked convolution example",
         "codec layers",
         "codec decoder",
         "talker with cache",
         "code predictor",
-        "recorded work",
+        "CUDA graphs",
         "rows of a batch",
         "cancel",
         "slot reuse after cancel",
@@ -190,12 +205,12 @@ def test_every_group_of_the_issue_is_there() -> None:
     assert FULL.decode_frames > 300
 
 
-def test_a_group_can_be_checked_alone_and_the_report_says_so() -> None:
-    report = verify_model(toy_model(), name="toy", depth=DEPTH, groups=("worked convolution example",))
+def test_single_group_is_checked_and_named_in_the_report() -> None:
+    report = verify_model(toy_backend(), name="toy", depth=DEPTH, groups=("worked convolution example",))
     assert {line.group for line in report.lines} == {"worked convolution example"}
     assert dict(report.facts)["groups"] == "worked convolution example"
 
 
-def test_a_group_that_does_not_exist_is_refused_with_those_that_do() -> None:
+def test_unknown_group_is_refused_with_the_known_names() -> None:
     with pytest.raises(InputError, match="codec decoder"):
-        verify_model(toy_model(), name="toy", depth=DEPTH, groups=("codec",))
+        verify_model(toy_backend(), name="toy", depth=DEPTH, groups=("codec",))

@@ -1,4 +1,4 @@
-"""Company, cancel, slot reuse and text in pieces: sound engines pass, and each fault in the engine turns them red."""
+"""Batching, cancel, slot reuse and incremental text: a correct engine passes, each injected fault fails."""
 
 from __future__ import annotations
 
@@ -7,110 +7,110 @@ from collections.abc import Callable, Iterable, Sequence
 import pytest
 import torch
 
-from legato.engine.codec_pool import CodecPool
+from legato.engine.codec_state import CodecPool
 from legato.engine.leases import CodecLease
-from legato.engine.roster import Roster
+from legato.engine.registry import StreamRegistry
 from legato.engine.stream import Stream
 from legato.errors import NonFiniteError
-from legato.flow import FinishReason
 from legato.models.codec.state import CodecHistory, CodecStatePool
 from legato.models.noise import uniforms
-from legato.verify import cancel, company, reuse, streamed
-from legato.verify.lines import CheckLine, Kind, Verdict, tally
-from legato.verify.subject import Subject
-from tests.verify.toy import PieceFrontEnd, toy_model, toy_subject
+from legato.types import FinishReason
+from legato.verify import batching, cancel, incremental_text
+from legato.verify.results import CheckLine, Kind, Verdict, tally
+from legato.verify.target import Target
+from tests.verify.toy import PieceFrontEnd, toy_model, toy_target
 
 
-def run(check: Callable[[Subject], Iterable[CheckLine]], subject: Subject | None = None) -> list[CheckLine]:
+def run(check: Callable[[Target], Iterable[CheckLine]], target: Target | None = None) -> list[CheckLine]:
     with torch.inference_mode():
-        return list(check(subject or toy_subject()))
+        return list(check(target or toy_target()))
 
 
 def failed(lines: list[CheckLine]) -> set[str]:
     return {line.claim for line in lines if line.verdict is Verdict.DIFFERENT}
 
 
-def fails(check: Callable[[Subject], Iterable[CheckLine]], claim: str) -> bool:
-    """Whether a claim of a group turns out to be different; nothing is computed beyond the first that does."""
+def fails(check: Callable[[Target], Iterable[CheckLine]], claim: str) -> bool:
+    """True if the claim fails; stops at the first failure."""
     with torch.inference_mode():
-        lines = check(toy_subject())
+        lines = check(toy_target())
         return any(line.claim == claim and line.verdict is Verdict.DIFFERENT for line in lines)
 
 
 @pytest.mark.parametrize(
     ("check", "controls"),
     [
-        (company.check_company, 6),
+        (batching.check_batching, 6),
         (cancel.check_cancel, 3),
-        (reuse.check_reuse, 2),
-        (streamed.check_streamed, 3),
+        (cancel.check_reuse, 2),
+        (incremental_text.check_incremental_text, 3),
     ],
 )
-def test_a_sound_engine_passes(check: Callable[[Subject], Iterable[CheckLine]], controls: int) -> None:
+def test_correct_engine_passes(check: Callable[[Target], Iterable[CheckLine]], controls: int) -> None:
     lines = run(check)
     assert [line for line in lines if line.bad] == []
     assert sum(line.kind is Kind.CONTROL for line in lines) == controls
     assert tally(lines).passed
 
 
-def test_a_codec_stage_that_mixes_up_histories_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = CodecPool.gather
+def test_codec_runner_with_swapped_histories_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = CodecPool.gather
 
     def reversed_rows(pool: CodecPool, leases: Sequence[CodecLease]) -> CodecHistory:
-        return right(pool, leases[::-1])
+        return original(pool, leases[::-1])
 
     monkeypatch.setattr(CodecPool, "gather", reversed_rows)
-    assert fails(company.check_company, "streamed samples = one decode of the same codes")
+    assert fails(batching.check_batching, "streamed samples = one decode of the same codes")
 
 
-def test_noise_that_remembers_what_ran_before_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_that_depends_on_earlier_calls_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = iter(range(10**9))
     monkeypatch.setattr(
-        "legato.engine.runner.uniforms",
+        "legato.engine.model_runner.uniforms",
         lambda seed, sequence, frame, codebooks: uniforms(seed + next(calls), sequence, frame, codebooks),
     )
-    assert fails(company.check_company, "codes in company = alone")
+    assert fails(batching.check_batching, "codes of batched streams = solo")
 
 
-def test_a_cancel_that_only_stops_sending_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stream stays in the roster, deaf, and goes on."""
+def test_cancel_that_only_stops_output_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream stays in the registry and continues without output."""
 
-    def silenced(roster: Roster, stream: Stream) -> None:
-        roster.say_last(stream, FinishReason.CANCELLED)
+    def stop_output(registry: StreamRegistry, stream: Stream) -> None:
+        registry.deliver_last(stream, FinishReason.CANCELLED)
         stream.closed = False
-        stream.sink = cancel._nobody
+        stream.on_event = cancel._discard
         stream.intake.end()
 
-    monkeypatch.setattr(Roster, "cancel", silenced)
-    assert fails(cancel.check_cancel, "nothing is computed after a cancel")
-    assert fails(cancel.check_thread, "frames after a cancel = the other's")
+    monkeypatch.setattr(StreamRegistry, "cancel", stop_output)
+    assert fails(cancel.check_cancel, "no compute after a cancel")
+    assert fails(cancel.check_thread, "frames after a cancel = frames of the other request")
 
 
-def test_a_slot_that_keeps_its_history_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slot_that_keeps_its_history_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CodecStatePool, "reset", lambda _pool, _rows: None)
     monkeypatch.setattr(CodecStatePool, "poison", lambda _pool, _rows: None)
-    assert fails(reuse.check_reuse, "used slot = fresh slot")
+    assert fails(cancel.check_reuse, "used slot = fresh slot")
 
 
-def test_a_front_end_whose_tokens_depend_on_the_cut_fails() -> None:
-    lines = run(streamed.check_streamed, toy_subject(front_end=PieceFrontEnd()))
+def test_front_end_whose_tokens_depend_on_the_split_fails() -> None:
+    lines = run(incremental_text.check_incremental_text, toy_target(front_end=PieceFrontEnd()))
     assert failed(lines) == {"tokens of pieces = tokens of the text", "codes and samples of pieces = at once"}
 
 
-def test_an_engine_whose_streams_fail_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two failures are not two equal results."""
+def test_engine_with_failing_streams_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two failed streams are not equal results."""
 
-    def refuses(_samples: object, *, first_sample: int) -> None:
-        raise NonFiniteError(f"put in at sample {first_sample}")
+    def reject(_samples: object, *, first_sample: int) -> None:
+        raise NonFiniteError(f"injected at sample {first_sample}")
 
-    monkeypatch.setattr("legato.engine.packets.check_finite", refuses)
-    assert fails(company.check_company, "codes in company = alone")
+    monkeypatch.setattr("legato.engine.output.check_finite", reject)
+    assert fails(batching.check_batching, "codes of batched streams = solo")
 
 
-def test_in_half_precision_codes_of_whole_batches_are_measured_and_only_what_is_judged_has_controls() -> None:
-    lines = run(company.check_company, toy_subject(toy_model(in_bfloat16=True)))
-    default = [line for line in lines if "default" in line.where.path]
+def test_half_precision_codes_of_batches_are_measured_only() -> None:
+    lines = run(batching.check_batching, toy_target(toy_model(in_bfloat16=True)))
+    default = [line for line in lines if "default" in line.execution.path]
     measured = [line.claim for line in default if line.verdict is Verdict.MEASURED]
-    assert measured == ["codes in company = alone"]
+    assert measured == ["codes of batched streams = solo"]
     assert [line.claim for line in default if line.kind is Kind.CONTROL] == ["codec history of another stream"]
     assert [line for line in lines if line.bad] == []

@@ -1,78 +1,76 @@
-"""The cloned voice's checks on a tiny Base checkpoint: sound snapshots pass, stale or lost ones turn them red."""
+"""The checks of cloned voices on a tiny Base checkpoint: correct snapshots pass, stale or lost ones fail."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 import torch
 
-from legato.engine.codec_pool import CodecPool
-from legato.engine.kv_pool import KVCopy, KVPool
+from legato.backends.select import load_backend
+from legato.engine.codec_state import CodecPool
+from legato.engine.kv_cache import KVCopy, KVPool, PrefixStore
 from legato.engine.leases import CodecLease, KVLease
-from legato.engine.prefixes import PrefixStore
-from legato.flow import StreamId
 from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool
-from legato.models.load import load_model
+from legato.types import StreamId
 from legato.verify import voices
-from legato.verify.lines import CheckLine, Kind, Verdict, tally
-from legato.verify.subject import Subject
+from legato.verify.results import CheckLine, Kind, Verdict, tally
+from legato.verify.target import Target
 from tests.conftest import TinyCheckpoint
 from tests.verify.toy import DEPTH
 
 
 @pytest.fixture(scope="module")
-def subject(tiny_checkpoint: TinyCheckpoint) -> Subject:
-    """A model that clones."""
+def target(tiny_checkpoint: TinyCheckpoint) -> Target:
+    """A checkpoint that can clone voices."""
     depth = replace(DEPTH, speech_frames=3)
-    return Subject.of(load_model(tiny_checkpoint("tiny-base")), depth, seed=0)
+    return Target.of(load_backend(tiny_checkpoint("tiny-base")), depth, seed=0)
 
 
-def run(subject: Subject) -> list[CheckLine]:
+def run(target: Target) -> list[CheckLine]:
     with torch.inference_mode():
-        return list(voices.check_voices(subject))
+        return list(voices.check_voices(target))
 
 
 def failed(lines: list[CheckLine]) -> set[str]:
     return {line.claim for line in lines if line.verdict is Verdict.DIFFERENT}
 
 
-def test_a_sound_snapshot_passes_and_all_controls_are_caught(subject: Subject) -> None:
-    lines = run(subject)
+def test_correct_snapshot_passes_and_all_controls_are_caught(target: Target) -> None:
+    lines = run(target)
     assert [line for line in lines if line.bad] == []
     assert sum(line.kind is Kind.CONTROL for line in lines) == 3
     assert tally(lines).passed
 
 
-def test_an_engine_that_keeps_no_start_or_a_wrong_one_fails(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    claim = "a kept start of a prompt = computed"
+def test_missing_or_wrong_prefix_cache_fails(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = "cached prompt prefix = computed"
     with monkeypatch.context() as patch:
         patch.setattr(PrefixStore, "find", lambda _store, _key: [])
-        assert claim in failed(run(subject))
-    right = KVPool.copy_out
+        assert claim in failed(run(target))
+    original = KVPool.copy_out
 
-    def never_written(pool: KVPool, lease: KVLease, positions: int) -> KVCopy:
-        copy = right(pool, lease, positions)
+    def zero_values(pool: KVPool, lease: KVLease, positions: int) -> KVCopy:
+        copy = original(pool, lease, positions)
         return KVCopy(copy.keys, torch.zeros_like(copy.values))
 
-    monkeypatch.setattr(KVPool, "copy_out", never_written)
-    assert claim in failed(run(subject))
+    monkeypatch.setattr(KVPool, "copy_out", zero_values)
+    assert claim in failed(run(target))
 
 
-def test_a_slot_that_does_not_take_the_snapshot_fails(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slot_that_ignores_the_snapshot_fails(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     def starts_afresh(pool: CodecStatePool, row: CodecRows, _snapshot: CodecHistory) -> None:
         pool.reset(row)
 
     monkeypatch.setattr(CodecStatePool, "restore", starts_afresh)
-    assert "from the snapshot = reference decoded again" in failed(run(subject))
+    assert "decode from snapshot = reference decoded again" in failed(run(target))
 
 
-def test_an_engine_that_drops_the_snapshot_fails(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = CodecPool.acquire
+def test_engine_that_drops_the_snapshot_fails(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = CodecPool.acquire
 
-    def forgets(pool: CodecPool, stream: StreamId, _start: Sequence[CodecHistory]) -> CodecLease:
-        return right(pool, stream, ())
+    def without_history(pool: CodecPool, stream: StreamId, _start: CodecHistory | None = None) -> CodecLease:
+        return original(pool, stream)
 
-    monkeypatch.setattr(CodecPool, "acquire", forgets)
-    assert failed(run(subject)) == {"a clone's stream = reference and codes in one decode"}
+    monkeypatch.setattr(CodecPool, "acquire", without_history)
+    assert failed(run(target)) == {"stream of a cloned voice = one decode of reference and codes"}

@@ -1,6 +1,6 @@
-"""A whole model in miniature for the checks: toy talker, predictor and codec, letters for text. For tests alone.
+"""A toy model for the tests of the checks: tiny talker, code predictor and codec; each letter is a text token.
 
-Everything runs in milliseconds; the weights are live, so that every fault shows.
+Runs in milliseconds. Random weights make every fault visible in the output.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
-
-from legato.engine.voices import VoiceStore
-from legato.flow import TextToken, TextTrack
+from legato.backends.base import Backend
+from legato.backends.cpu.backend import CpuBackend
+from legato.backends.torch import TorchBackend
+from legato.engine.voice_cache import VoiceStore
+from legato.kernels.build import Unavailable
+from legato.kernels.library import library
 from legato.models.codec.decoder import CodecDecoder
-from legato.models.layers.quantized import Kernels
-from legato.models.load import LoadedModel
-from legato.models.native.library import Missing, library
-from legato.models.quantize import run_stores, stores
-from legato.text.segment import SegmentRule
-from legato.verify.partitions import ESSENTIAL
-from legato.verify.subject import Depth, Subject
+from legato.text.segmenter import SegmentRule
+from legato.types import TextToken, TextTrack
+from legato.verify.target import ESSENTIAL, Depth, Target
+from legato.weights.loading import LoadedModel
+from legato.weights.quantization import quantize_modules
 from tests.engine.harness import LONG
 from tests.engine.tiny import LetterTrack, tiny_config, tiny_decoder, tiny_predictor, tiny_talker
 
@@ -31,15 +31,15 @@ DEPTH = Depth(
     layer_frames=20,
     talker_positions=30,
     predictor_rows=3,
-    company=2,
+    co_batched_streams=2,
     speech_frames=6,
-    text_cuts=2,
+    text_splits=2,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class LetterFrontEnd:
-    """A letter is a token."""
+    """Each letter is a token."""
 
     segments: SegmentRule = LONG
     ends_with_track: bool = False
@@ -56,7 +56,7 @@ class LetterFrontEnd:
 
 
 class PieceTrack(LetterTrack):
-    """A tokenizer that reads every piece by itself: its tokens depend on where the text was cut."""
+    """Tokens depend on where the text is split: each piece adds a token of its own."""
 
     def append(self, text: str) -> None:
         super().append(text)
@@ -65,34 +65,45 @@ class PieceTrack(LetterTrack):
 
 @dataclass(frozen=True, slots=True)
 class PieceFrontEnd(LetterFrontEnd):
-    """A front end that breaks its promise."""
+    """A front end whose tokens depend on the split."""
 
     def track(self, speaker: str, speed: float = 1.0) -> TextTrack:  # noqa: ARG002
         return PieceTrack()
 
 
 def toy_model(decoder: CodecDecoder | None = None, *, in_bfloat16: bool = False) -> LoadedModel:
-    """A model that needs an instruction and no reference; in bfloat16 its codec stays in float32."""
+    """A voice-design model (no reference needed). With `in_bfloat16` the codec stays in float32."""
     config = replace(tiny_config(), kind="voice_design")
     talker, predictor = tiny_talker(), tiny_predictor()
     if in_bfloat16:
         talker, predictor = copy.deepcopy(talker).bfloat16(), copy.deepcopy(predictor).bfloat16()
-    return LoadedModel(Path(), config, talker, predictor, decoder or tiny_decoder(), None, None, None)
+    return LoadedModel(Path(), config, talker, predictor, decoder or tiny_decoder())
 
 
-def toy_rounded_model(quant: str) -> LoadedModel:
-    """The same with rounded weights, computed as this machine does it."""
-    talker, predictor = copy.deepcopy(tiny_talker()), copy.deepcopy(tiny_predictor())
-    for language in (talker, predictor):
-        stores(language, quant)
-        run_stores(language, Kernels.here(), torch.float32, library() if quant == "int8" else Missing("4 bits"))
-    return replace(toy_model(), talker=talker, code_predictor=predictor, quant=quant)
+def toy_backend() -> Backend:
+    """The toy model executed by PyTorch."""
+    return TorchBackend(toy_model())
 
 
-def toy_subject(
-    model: LoadedModel | None = None, *, depth: Depth = DEPTH, front_end: LetterFrontEnd | None = None
-) -> Subject:
-    """What a group of checks takes."""
+def toy_quantized_backend(quant: str) -> Backend:
+    """The same with quantized weights: int8 by the kernels of this machine, int4 by PyTorch."""
+    model = toy_model()
+    quantized = replace(
+        model,
+        talker=quantize_modules(model.talker, quant),
+        code_predictor=quantize_modules(model.code_predictor, quant),
+        quant=quant,
+    )
+    if quant == "int8":
+        return CpuBackend(quantized, library(), Unavailable("the test says so"))
+    return TorchBackend(quantized)
+
+
+def toy_target(
+    model: Backend | LoadedModel | None = None, *, depth: Depth = DEPTH, front_end: LetterFrontEnd | None = None
+) -> Target:
+    """A target for the checks."""
     chosen = model or toy_model()
-    voices = VoiceStore(chosen.decoder, None, None, limit_bytes=1)
-    return Subject(chosen, front_end or LetterFrontEnd(), voices, depth, seed=0)
+    backend = TorchBackend(chosen) if isinstance(chosen, LoadedModel) else chosen
+    voices = VoiceStore(backend.decoder, None, None, limit_bytes=1)
+    return Target(backend, front_end or LetterFrontEnd(), voices, depth, seed=0)

@@ -1,6 +1,7 @@
-"""One frame: the talker's hidden state and first code -> all codes. KIND 2 of the four states lives and dies here.
+"""Predict one frame: the talker's hidden state and first code in, the codes of all codebooks out.
 
-The scratch is made on entry of `predict_frame` and gone on return; no name of it leaves this folder.
+This is the reference implementation, one codebook at a time. The scratch of a frame (its keys and values) is allocated
+on entry of `predict_frame` and freed on return; it is private to this module.
 """
 
 from __future__ import annotations
@@ -11,22 +12,22 @@ import torch
 from torch import Tensor, nn
 
 from legato.models.code_predictor.predictor import CodePredictor
-from legato.models.layers.decoder_layer import Cells, OwnKeyValues, attend, causal_visibility, wide_dtype
-from legato.models.layers.rope import Rotation, inverse_frequencies, rotation
-from legato.models.native.frame import draw_first_compiled, frame_compiled, whole_frames
-from legato.models.sampling import Drawn, DrawSettings, draw, process_first_code_logits
+from legato.models.layers.attention import attention, wide_dtype
+from legato.models.layers.decoder_layer import KVLocations, UncachedKV, causal_visibility
+from legato.models.layers.rope import RopeTables, inverse_frequencies, rope_tables
+from legato.models.sampling import Sampled, SamplerSettings, process_first_code_logits, sample
 
 
 @dataclass(frozen=True, slots=True)
 class _FrameScratch:
-    """Keys and values [L, B, H_kv, Q, head_dim] of the positions of one frame, filled from the left."""
+    """Keys and values [L, B, H_kv, Q, head_dim] of the positions of one frame, filled from position 0 on."""
 
     keys: Tensor
     values: Tensor
 
     @staticmethod
     def allocate(predictor: CodePredictor, rows: int, like: Tensor) -> _FrameScratch:
-        """Not initialised: a position is read only after it was written."""
+        """Uninitialized: a position is only read after it was written."""
         stack = predictor.config.stack
         Q = predictor.config.num_codebooks
         shape = (stack.num_hidden_layers, rows, stack.num_key_value_heads, Q, stack.head_dim)
@@ -34,34 +35,32 @@ class _FrameScratch:
 
 
 @dataclass(frozen=True, slots=True)
-class _ScratchWindow:
-    """Positions `start .. end` of the scratch are new, `0 .. end` are read; `visible` as of `attend`."""
+class _ScratchView:
+    """A `KVView` of the scratch: positions `start` to `end` are new, 0 to `end` are read. `mask`: see `attention`."""
 
     scratch: _FrameScratch
     start: int
     end: int
-    visible: Tensor | None
+    mask: Tensor | None
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Write the new positions, attend to all so far."""
-        past_keys, past_values = (
-            self.scratch.keys[layer, :, :, : self.end],
-            self.scratch.values[layer, :, :, : self.end],
-        )
-        past_keys[:, :, self.start :] = keys
-        past_values[:, :, self.start :] = values
-        return attend(queries, past_keys, past_values, self.visible)
+        """Store the new positions, then attend to all positions so far."""
+        all_keys = self.scratch.keys[layer, :, :, : self.end]
+        all_values = self.scratch.values[layer, :, :, : self.end]
+        all_keys[:, :, self.start :] = keys
+        all_values[:, :, self.start :] = values
+        return attention(queries, all_keys, all_values, self.mask)
 
-    def cells(self) -> Cells:
-        """A slot of the scratch for each row."""
+    def locations(self) -> KVLocations:
+        """One slot of the scratch per row."""
         keys, values = self.scratch.keys, self.scratch.values
         B, new = keys.shape[1], self.end - self.start
         slots = torch.arange(B * new, device=keys.device) // new
         positions = self.start + torch.arange(B * new, device=keys.device) % new
-        return Cells(keys, values, slots, positions, None, self.end)
+        return KVLocations(keys, values, slots, positions, None, self.end)
 
 
-def draw_first_code(
+def sample_first_code(
     predictor: CodePredictor,
     logits: Tensor,
     seen: Tensor,
@@ -70,34 +69,23 @@ def draw_first_code(
     allow_eos: Tensor,
     repetition_penalty: Tensor,
     eos: int,
-    settings: DrawSettings,
+    settings: SamplerSettings,
     uniform: Tensor,
-) -> Drawn:
-    """Codebook 0 of each row, by whoever draws the rest of this predictor's frames.
+) -> Sampled:
+    """Sample codebook 0 of each row from the talker's `logits` [B, V].
 
-    `logits` [B, V] of the talker; the rest as in `process_first_code_logits` and `draw`.
+    The other arguments are those of `process_first_code_logits` and `sample`.
     """
-    size, compiled = predictor.config.codebook_size, whole_frames(predictor, logits)
-    if compiled is not None:
-        return draw_first_compiled(
-            *(compiled, logits, seen),
-            frames=frames,
-            allow_eos=allow_eos,
-            repetition_penalty=repetition_penalty,
-            codebook_size=size,
-            eos=eos,
-            settings=settings,
-            uniform=uniform,
-        )
     legal = process_first_code_logits(
-        *(logits, seen),
+        logits,
+        seen,
         frames=frames,
         allow_eos=allow_eos,
         repetition_penalty=repetition_penalty,
-        codebook_size=size,
+        codebook_size=predictor.config.codebook_size,
         eos=eos,
     )
-    return draw(legal, settings, uniform)
+    return sample(legal, settings, uniform)
 
 
 def predict_frame(
@@ -106,60 +94,66 @@ def predict_frame(
     hidden: Tensor,
     first_code: Tensor,
     *,
-    settings: DrawSettings,
+    settings: SamplerSettings,
     noise: Tensor,
-) -> Drawn:
-    """All codes of one frame for each row: codes int64 [B, Q] (the first is `first_code`) and finite bool [B].
+) -> Sampled:
+    """All codes of one frame of each row: codes int64 [B, Q] (column 0 is `first_code`) and finite bool [B].
 
     `talker_code_embedding`: the talker's codec embedding. `hidden` [B, D]: the talker's post-final-norm state from
-    which `first_code` int64 [B] was drawn. `settings`: how residual codes are drawn. `noise` [B, Q] uniform in [0, 1),
-    one column for each codebook; column 0 belongs to the first code and is not used here.
+    which `first_code` int64 [B] was sampled. `settings`: sampling of the residual codebooks. `noise` [B, Q] uniform in
+    [0, 1), one column per codebook; column 0 belongs to the first code and is not used here.
     """
-    config = predictor.config
-    Q = config.num_codebooks
-    x = torch.stack((hidden, talker_code_embedding(first_code)), dim=1)
+    Q = predictor.config.num_codebooks
+    x = first_inputs(talker_code_embedding, hidden, first_code)
     scratch = _FrameScratch.allocate(predictor, x.shape[0], hidden)
-    whole = _rotation_of_frame(predictor, x)
-    lower = torch.ones(2, 2, dtype=torch.bool, device=x.device).tril()[None]
-    compiled = whole_frames(predictor, x)
-    if compiled is not None:
-        cells = _ScratchWindow(scratch, 0, 2, lower).cells()
-        return frame_compiled(compiled, predictor, x, cells, by=whole, codes=first_code, settings=settings, noise=noise)
+    rope = frame_rope_tables(predictor, x)
+    causal = torch.ones(2, 2, dtype=torch.bool, device=x.device).tril()[None]
     codes, finite = [first_code], torch.ones_like(first_code, dtype=torch.bool)
     start = 0
     for j in range(Q - 1):
         end = j + 2
-        by = Rotation(whole.cos[:, :, start:end], whole.sin[:, :, start:end])
-        window = _ScratchWindow(scratch, start, end, lower if j == 0 else None)
-        states = predictor(x, by=by, kv=window)
-        drawn = draw(predictor.logits(states[:, -1], j), settings, noise[:, j + 1])
-        codes.append(drawn.codes)
-        finite = finite & drawn.finite
+        step_rope = RopeTables(rope.cos[:, :, start:end], rope.sin[:, :, start:end])
+        view = _ScratchView(scratch, start, end, causal if j == 0 else None)
+        states = predictor(x, rope=step_rope, kv=view)
+        sampled = sample(predictor.logits(states[:, -1], j), settings, noise[:, j + 1])
+        codes.append(sampled.codes)
+        finite = finite & sampled.finite
         start = end
         if end < Q:
-            x = predictor.model.codec_embedding[j](drawn.codes)[:, None]
-    return Drawn(torch.stack(codes, dim=1), finite)
+            x = predictor.model.codec_embedding[j](sampled.codes)[:, None]
+    return Sampled(torch.stack(codes, dim=1), finite)
 
 
 def predict_frame_whole_logits(
     predictor: CodePredictor, talker_code_embedding: nn.Module, hidden: Tensor, codes: Tensor
 ) -> Tensor:
-    """Logits of all residual codebooks for given frames in one call without scratch, [B, Q - 1, codebook_size].
+    """Logits of all residual codebooks of given frames in one call without scratch, [B, Q - 1, codebook_size].
 
-    `hidden` [B, D], `codes` int64 [B, Q]; row j of the result is what codebook j + 1 is drawn from. Usable under
-    autograd: it is the training forward and the oracle of the stepwise one.
+    `hidden` [B, D], `codes` int64 [B, Q]; row j of the result is the distribution of codebook j + 1. Works under
+    autograd: it is the training forward, and the oracle of the stepwise one.
     """
     embedded = [talker_code_embedding(codes[:, 0])]
     embedded += [predictor.model.codec_embedding[j](codes[:, j + 1]) for j in range(codes.shape[1] - 2)]
     # Under autocast the hidden state may be narrower than the embeddings.
     x = torch.stack([hidden, *[vector.to(hidden.dtype) for vector in embedded]], dim=1)
-    visible = causal_visibility(torch.ones(1, x.shape[1], dtype=torch.bool, device=x.device))
-    states = predictor(x, by=_rotation_of_frame(predictor, x), kv=OwnKeyValues(visible))
+    mask = causal_visibility(torch.ones(1, x.shape[1], dtype=torch.bool, device=x.device))
+    states = predictor(x, rope=frame_rope_tables(predictor, x), kv=UncachedKV(mask))
     return torch.stack([predictor.logits(states[:, j + 1], j) for j in range(codes.shape[1] - 1)], dim=1)
 
 
-def _rotation_of_frame(predictor: CodePredictor, x: Tensor) -> Rotation:
-    """The rotation of positions 0 .. Q - 1, the same for every row."""
+def first_inputs(talker_code_embedding: nn.Module, hidden: Tensor, first_code: Tensor) -> Tensor:
+    """The first two inputs of a frame, [B, 2, talker width]: the hidden state and the embedded first code."""
+    return torch.stack((hidden, talker_code_embedding(first_code)), dim=1)
+
+
+def first_kv_locations(predictor: CodePredictor, rows: int, like: Tensor) -> KVLocations:
+    """A fresh scratch for `rows` frames as addresses, with the positions of the first two inputs."""
+    scratch = _FrameScratch.allocate(predictor, rows, like)
+    return _ScratchView(scratch, 0, 2, None).locations()
+
+
+def frame_rope_tables(predictor: CodePredictor, x: Tensor) -> RopeTables:
+    """RoPE tables of positions 0 to Q - 1, the same for every row, on the device of `x`."""
     stack = predictor.config.stack
     positions = torch.arange(predictor.config.num_codebooks, device=x.device)[None]
-    return rotation(positions, inverse_frequencies(stack.head_dim, stack.rope_theta, x.device), wide_dtype(x))
+    return rope_tables(positions, inverse_frequencies(stack.head_dim, stack.rope_theta, x.device), wide_dtype(x))

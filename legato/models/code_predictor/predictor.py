@@ -1,7 +1,7 @@
-"""The code predictor: the language model inside one frame. Official names below `talker.code_predictor.`.
+"""The code predictor: the language model inside one frame. Parameter names as below `talker.code_predictor.` in files.
 
-Owns weights alone, among them the embeddings of the residual codes, which the talker's next input needs too. Knows no
-sequence and no time: every frame starts afresh.
+Holds weights only, including the embeddings of the residual codes, which are also part of the talker's next input. It
+has no state: every frame starts from an empty scratch.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from legato.config.model import CodePredictorConfig
-from legato.models.layers.decoder_layer import DecoderLayer, KeyValues, Layers, wide_dtype
+from legato.models.layers.attention import wide_dtype
+from legato.models.layers.decoder_layer import DecoderLayer, KVView, Layers
+from legato.models.layers.linear import Linear
 from legato.models.layers.norm import RMSNorm
-from legato.models.layers.rope import Rotation
+from legato.models.layers.rope import RopeTables
 
 
 class CodePredictorModel(nn.Module):
-    """What stands below `talker.code_predictor.model.`; embedding j serves codebook j + 1, in the talker's width."""
+    """The parameters below `talker.code_predictor.model.`; embedding j is of codebook j + 1, in the talker's width."""
 
     def __init__(self, config: CodePredictorConfig, talker_width: int) -> None:
         super().__init__()
@@ -28,25 +30,24 @@ class CodePredictorModel(nn.Module):
 
 
 class CodePredictor(nn.Module):
-    """Weights of the predictor; `predict_frame` draws with them, `predict_frame_whole_logits` judges with them."""
+    """Layers, embeddings and heads of the predictor; see `predict_frame` and `predict_frame_whole_logits`."""
 
     def __init__(self, config: CodePredictorConfig, talker_width: int) -> None:
         super().__init__()
         self.config = config
         self.model = CodePredictorModel(config, talker_width)
         self.lm_head = nn.ModuleList(
-            nn.Linear(config.stack.hidden_size, config.codebook_size, bias=False)
-            for _ in range(config.num_codebooks - 1)
+            Linear(config.stack.hidden_size, config.codebook_size, bias=False) for _ in range(config.num_codebooks - 1)
         )
         self.small_to_mtp_projection: nn.Module = (
-            nn.Linear(talker_width, config.stack.hidden_size)
+            Linear(talker_width, config.stack.hidden_size)
             if talker_width != config.stack.hidden_size
             else nn.Identity()
         )
 
-    def forward(self, x: Tensor, *, by: Rotation, kv: KeyValues) -> Tensor:
+    def forward(self, x: Tensor, *, rope: RopeTables, kv: KVView) -> Tensor:
         """Inputs `x` [B, T, talker width] -> post-final-norm hidden states [B, T, D]."""
-        states = self.model.layers.run(self.small_to_mtp_projection(x), by=by, kv=kv)
+        states = self.model.layers.run(self.small_to_mtp_projection(x), rope=rope, kv=kv)
         hidden: Tensor = self.model.norm(states)
         return hidden
 

@@ -22,7 +22,7 @@ from legato.models.codec.transformer import LayerScale
 from legato.models.layers.attention import KeyValues, SelfAttention, causal_mask
 from legato.models.layers.conv import CausalConv1d, HistoryWalk, history_shapes
 from legato.models.layers.mlp import GeluMLP
-from legato.models.layers.rope import Rotation, inverse_frequencies, rotation
+from legato.models.layers.rope import RopeTables, inverse_frequencies, rope_tables
 
 REFERENCE_LIMIT_FRAMES = 750
 """Longest reference: 60 s at 12.5 Hz. Keys and values of all of it are kept, and cost grows with its square."""
@@ -130,9 +130,9 @@ class LatentTransformerLayer(nn.Module):
         self.self_attn_layer_scale = LayerScale(width)
         self.mlp_layer_scale = LayerScale(width)
 
-    def forward(self, x: Tensor, past: KeyValues, by: Rotation, mask: Tensor) -> tuple[Tensor, KeyValues]:
+    def forward(self, x: Tensor, past: KeyValues, rope: RopeTables, mask: Tensor) -> tuple[Tensor, KeyValues]:
         """`x` [B, T, width] and this layer's keys and values -> the same, grown by T positions."""
-        mixed, past = self.self_attn(self.input_layernorm(x), past, by, mask)
+        mixed, past = self.self_attn(self.input_layernorm(x), past, rope, mask)
         x = x + self.self_attn_layer_scale(mixed)
         x = x + self.mlp_layer_scale(self.mlp(self.post_attention_layernorm(x)))
         return x, past
@@ -150,11 +150,11 @@ class LatentTransformer(nn.Module):
         """`positions` latents came before; `past` holds their keys and values, one for each layer."""
         count = x.shape[1]
         absolute = torch.arange(positions, positions + count, device=x.device)[None]
-        by = rotation(absolute, inverse_frequencies(self.head_dim, self.theta, x.device), x.dtype)
+        rope = rope_tables(absolute, inverse_frequencies(self.head_dim, self.theta, x.device), x.dtype)
         mask = causal_mask(positions, count, x.device)
         grown: list[KeyValues] = []
         for layer, before in zip(self.layers, past, strict=True):
-            x, after = layer(x, before, by, mask)
+            x, after = layer(x, before, rope, mask)
             grown.append(after)
         return x, grown
 

@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from legato.config.model import CodecDecoderConfig, CodecEncoderConfig
 from legato.errors import BadCodeError
-from legato.flow import Frame
 from legato.models.layers.conv import Kernel
+from legato.types import Frame
 
 USAGE_FLOOR = 1e-5
 """Smallest cluster usage that a codebook entry is divided by."""

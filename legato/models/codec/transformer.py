@@ -11,7 +11,7 @@ from legato.config.model import CodecDecoderConfig
 from legato.models.layers.attention import KeyValues, SlidingWindowAttention, window_mask
 from legato.models.layers.mlp import SwiGLU
 from legato.models.layers.norm import RMSNorm
-from legato.models.layers.rope import Rotation, inverse_frequencies, rotation
+from legato.models.layers.rope import RopeTables, inverse_frequencies, rope_tables
 
 
 class LayerScale(nn.Module):
@@ -42,10 +42,10 @@ class FrameTransformerLayer(nn.Module):
         self.mlp_layer_scale = LayerScale(width)
 
     def forward(
-        self, x: Tensor, history: KeyValues, by: Rotation, mask: Tensor, frames: Tensor | None
+        self, x: Tensor, history: KeyValues, rope: RopeTables, mask: Tensor, frames: Tensor | None
     ) -> tuple[Tensor, KeyValues]:
         """`x` [B, T, width] and this layer's keys and values -> the same, advanced by `frames` of each row."""
-        mixed, history = self.self_attn.step(self.input_layernorm(x), history, by, mask, frames)
+        mixed, history = self.self_attn.step(self.input_layernorm(x), history, rope, mask, frames)
         x = x + self.self_attn_layer_scale(mixed)
         x = x + self.mlp_layer_scale(self.mlp(self.post_attention_layernorm(x)))
         return x, history
@@ -74,11 +74,11 @@ class FrameTransformer(nn.Module):
         x = self.input_proj(x)
         count = x.shape[1]
         absolute = positions[:, None] + torch.arange(count, device=x.device)
-        by = rotation(absolute, inverse_frequencies(self.head_dim, self.theta, x.device), x.dtype)
+        rope = rope_tables(absolute, inverse_frequencies(self.head_dim, self.theta, x.device), x.dtype)
         mask = window_mask(positions, count, self.window)
         advanced: list[KeyValues] = []
         for layer, history in zip(self.layers, past, strict=True):
-            x, history = layer(x, history, by, mask, frames)
+            x, history = layer(x, history, rope, mask, frames)
             advanced.append(history)
         y: Tensor = self.output_proj(self.norm(x))
         return y, advanced

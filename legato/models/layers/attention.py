@@ -1,8 +1,8 @@
-"""Attention written out, and sliding-window self-attention with its own history of keys and values.
+"""Scaled dot-product attention and sliding-window self-attention with an explicit history of keys and values.
 
-Owns weights alone. A history holds the last `window - 1` positions, keys already rotated, and starts *empty*: its
-places exist but the mask hides those before position 0, because a zero key is still a key. Rows may stand at different
-positions. Knows neither frames nor streams; the talker's KV cache is its own matter.
+A history holds the last `window - 1` positions, keys already rotated. It starts empty: its positions exist, but the
+mask hides those before position 0, because a zero key still takes part in the softmax. Rows may be at different
+positions.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from legato.models.layers.conv import advance
-from legato.models.layers.rope import Rotation, rotate
+from legato.models.layers.linear import Linear
+from legato.models.layers.rope import RopeTables, apply_rope
 
 
 class KeyValues(NamedTuple):
@@ -23,20 +25,32 @@ class KeyValues(NamedTuple):
     values: Tensor
 
 
-def attend(queries: Tensor, past: KeyValues, mask: Tensor) -> Tensor:
-    """Scaled dot-product attention; softmax in float32 at least.
+def wide_dtype(x: Tensor) -> torch.dtype:
+    """The dtype for operations that lose accuracy in low precision: float32, or float64 for float64 activations."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
-    `queries` [B, H, T, head_dim], `past` with H or a divisor of H heads, boolean `mask` broadcastable to [B, H, T, P],
-    True where a query may look (at least one place for each). Returns [B, H, T, head_dim].
+
+def attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """Grouped-query scaled dot-product attention; softmax in float32 (float64 for float64 input).
+
+    `queries` [B, H, T, d]; `keys`, `values` [B, H_kv, P, d]; `mask` bool [B or 1, T, P], True where a query may look
+    (at least one key each), or None where every query sees every key. Returns [B, H, T, d].
+
+    With a mask the scores of hidden keys are replaced, so a hidden key may be NaN. Hidden values must be finite: their
+    weight is 0, and 0 times NaN is NaN. The H / H_kv heads of a group are rows of one matmul, so that keys are not
+    repeated in memory.
     """
-    keys, values = past
-    groups = queries.shape[1] // keys.shape[1]
-    if groups > 1:
-        keys, values = keys.repeat_interleave(groups, dim=1), values.repeat_interleave(groups, dim=1)
-    scores = (queries * queries.shape[-1] ** -0.5) @ keys.transpose(-1, -2)
-    scores = scores.masked_fill(~mask, float("-inf"))
-    wide = torch.float64 if scores.dtype == torch.float64 else torch.float32
-    return torch.softmax(scores, dim=-1, dtype=wide).to(values.dtype) @ values
+    if mask is None:
+        return functional.scaled_dot_product_attention(queries, keys, values, enable_gqa=True)
+    B, H, T, d = queries.shape
+    H_kv, P = keys.shape[1], keys.shape[2]
+    G = H // H_kv
+    grouped = queries.reshape(B, H_kv, G * T, d) * d**-0.5
+    scores = grouped @ keys.transpose(-1, -2)
+    wide = scores.to(wide_dtype(scores)).reshape(B, H_kv, G, T, P)
+    wide = torch.where(mask[:, None, None], wide, float("-inf")).view(B, H_kv, G * T, P)
+    weights = torch.softmax(wide, dim=-1).to(values.dtype)
+    return (weights @ values).view(B, H, T, d)
 
 
 def window_mask(positions: Tensor, count: int, window: int) -> Tensor:
@@ -67,24 +81,24 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, heads: int, kv_heads: int, head_dim: int) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
-        self.q_proj = nn.Linear(width, heads * head_dim, bias=False)
-        self.k_proj = nn.Linear(width, kv_heads * head_dim, bias=False)
-        self.v_proj = nn.Linear(width, kv_heads * head_dim, bias=False)
-        self.o_proj = nn.Linear(heads * head_dim, width, bias=False)
+        self.q_proj = Linear(width, heads * head_dim, bias=False)
+        self.k_proj = Linear(width, kv_heads * head_dim, bias=False)
+        self.v_proj = Linear(width, kv_heads * head_dim, bias=False)
+        self.o_proj = Linear(heads * head_dim, width, bias=False)
 
-    def forward(self, x: Tensor, past: KeyValues, by: Rotation, mask: Tensor) -> tuple[Tensor, KeyValues]:
-        """`x` [B, T, width] at the positions of `by`; `past` in front; `mask` [B, 1, T, past + T].
+    def forward(self, x: Tensor, past: KeyValues, rope: RopeTables, mask: Tensor) -> tuple[Tensor, KeyValues]:
+        """`x` [B, T, width] at the positions of `rope`; `past` in front; `mask` [B, 1, T, past + T].
 
         Returns the result [B, T, width] and past and new keys and values joined (the owner keeps what it needs).
         """
         rows, count, _ = x.shape
-        queries = rotate(self.q_proj(x).view(rows, count, self.heads, self.head_dim).transpose(1, 2), by)
-        keys = rotate(self.k_proj(x).view(rows, count, self.kv_heads, self.head_dim).transpose(1, 2), by)
+        queries = apply_rope(self.q_proj(x).view(rows, count, self.heads, self.head_dim).transpose(1, 2), rope)
+        keys = apply_rope(self.k_proj(x).view(rows, count, self.kv_heads, self.head_dim).transpose(1, 2), rope)
         values = self.v_proj(x).view(rows, count, self.kv_heads, self.head_dim).transpose(1, 2)
         joined = KeyValues(
             torch.cat((past.keys.to(keys.dtype), keys), dim=2), torch.cat((past.values.to(values.dtype), values), dim=2)
         )
-        mixed = attend(queries, joined, mask).transpose(1, 2).reshape(rows, count, self.heads * self.head_dim)
+        mixed = attention(queries, *joined, mask[:, 0]).transpose(1, 2).reshape(rows, count, self.heads * self.head_dim)
         y: Tensor = self.o_proj(mixed)
         return y, joined
 
@@ -107,12 +121,12 @@ class SlidingWindowAttention(SelfAttention):
         return self.kv_heads, self.history_length, self.head_dim
 
     def step(
-        self, x: Tensor, history: KeyValues, by: Rotation, mask: Tensor, lengths: Tensor | None = None
+        self, x: Tensor, history: KeyValues, rope: RopeTables, mask: Tensor, lengths: Tensor | None = None
     ) -> tuple[Tensor, KeyValues]:
         """`forward` over a window whose row b has `lengths[b]` valid positions; returns the next history.
 
         `mask` is `window_mask` of the rows' positions.
         """
-        y, joined = self(x, history, by, mask)
+        y, joined = self(x, history, rope, mask)
         keep = self.history_length
         return y, KeyValues(advance(joined.keys, keep, lengths, 2), advance(joined.values, keep, lengths, 2))

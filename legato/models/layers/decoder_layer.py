@@ -1,7 +1,7 @@
-"""The pre-norm decoder layer that talker and code predictor share: grouped-query attention with per-head norms, SwiGLU.
+"""The pre-norm decoder layer of talker and code predictor: grouped-query attention with per-head norms, and SwiGLU.
 
-Owns its weights. Where keys and values live, and for how long, is known to the `KeyValues` that the caller passes: the
-same arithmetic serves a cache of many sequences, the scratch of one frame, and a whole sequence under autograd.
+Where keys and values are stored, and for how long, is up to the `KVView` that the caller passes: the same arithmetic
+serves a cache of many sequences, the scratch of one frame, and a whole sequence under autograd.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from legato.config.model import TransformerConfig
+from legato.models.layers.attention import attention
+from legato.models.layers.linear import Linear
 from legato.models.layers.mlp import SwiGLU
 from legato.models.layers.norm import RMSNorm
-from legato.models.layers.rope import Rotation, rotate
+from legato.models.layers.rope import RopeTables, apply_rope
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
-    """Where the keys and values of one call lie, for code that writes and reads them by itself.
+class KVLocations:
+    """Where the keys and values of one call are stored, for kernels that read and write them by address.
 
-    `keys`, `values` [L, S, H_kv, P, d]; `slots`, `positions` int64, one for each position of the call that counts;
-    `used`: which of the B * T those are, or None for all; `span`: more than the largest position. A position attends to
-    its slot's positions up to its own.
+    `keys`, `values` [L, S, H_kv, P, d]. `slots`, `positions` int64 [N], one entry for each valid input position.
+    `used`: which of the B * T input positions these are; None: all. `span`: an exclusive upper bound of `positions`.
+    A position attends to its slot's positions up to and including its own.
     """
 
     keys: Tensor
@@ -37,96 +38,58 @@ class Cells:
     span: int
 
 
-class KeyValues(Protocol):
-    """What the queries of one call attend to: keeps the call's keys and values, knows which others are theirs."""
+class KVView(Protocol):
+    """The keys and values that the queries of one call attend to; also stores those of the call."""
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """`queries` [B, H, T, d], `keys` and `values` [B, H_kv, T, d] of this call -> attended values [B, H, T, d]."""
 
-    def cells(self) -> Cells | None:
-        """The same as places in memory; None where keys and values are not kept, or the host may not look at places."""
+    def locations(self) -> KVLocations | None:
+        """The same as addresses; None where nothing is stored or where the host must not read positions (CUDA)."""
 
 
 @dataclass(frozen=True, slots=True)
-class OwnKeyValues:
-    """No state: whole sequences attend to their own positions, as far as `visible` (see `attend`) lets them."""
+class UncachedKV:
+    """Whole sequences attend to their own positions, as far as `mask` allows (see `attention`). Nothing is stored."""
 
-    visible: Tensor
+    mask: Tensor
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:  # noqa: ARG002
-        """Nothing is kept."""
-        return attend(queries, keys, values, self.visible)
+        """See `KVView`."""
+        return attention(queries, keys, values, self.mask)
 
-    def cells(self) -> Cells | None:
-        """Nowhere."""
+    def locations(self) -> KVLocations | None:
+        """See `KVView`."""
         return None
 
 
-def attend(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None) -> Tensor:
-    """Scaled dot-product attention; softmax in float32 (float64 for float64 input).
-
-    `queries` [B, H, T, d]; `keys`, `values` [B, H_kv, P, d]; `visible` bool [B or 1, T, P], or None where every query
-    sees every key, which is the library's own fused form. With a mask it is written out, so that a hidden key may be
-    NaN; hidden values must be finite: their weight is 0, and 0 times NaN is NaN. -> [B, H, T, d]. The H / H_kv heads of
-    a group are rows of one product: keys are never repeated.
-    """
-    if visible is None:
-        return functional.scaled_dot_product_attention(queries, keys, values, enable_gqa=True)
-    B, H, T, d = queries.shape
-    H_kv, P = keys.shape[1], keys.shape[2]
-    G = H // H_kv
-    grouped = queries.reshape(B, H_kv, G * T, d) * d**-0.5
-    scores = grouped @ keys.transpose(-1, -2)
-    wide = scores.to(wide_dtype(scores)).reshape(B, H_kv, G, T, P)
-    wide = torch.where(visible[:, None, None], wide, float("-inf")).view(B, H_kv, G * T, P)
-    weights = torch.softmax(wide, dim=-1).to(values.dtype)
-    return (weights @ values).view(B, H, T, d)
-
-
 class GroupedAttention(nn.Module):
-    """Grouped-query attention, no biases; RMSNorm on each head's queries and keys before the rotation."""
+    """Grouped-query attention without biases; RMSNorm on the queries and keys of each head before RoPE."""
 
     def __init__(self, stack: TransformerConfig) -> None:
         super().__init__()
         width, d = stack.hidden_size, stack.head_dim
         self.head_dim, self.heads, self.kv_heads = d, stack.num_attention_heads, stack.num_key_value_heads
-        self.q_proj = nn.Linear(width, stack.num_attention_heads * d, bias=False)
-        self.k_proj = nn.Linear(width, stack.num_key_value_heads * d, bias=False)
-        self.v_proj = nn.Linear(width, stack.num_key_value_heads * d, bias=False)
-        self.o_proj: nn.Module = nn.Linear(stack.num_attention_heads * d, width, bias=False)
+        self.q_proj = Linear(width, stack.num_attention_heads * d, bias=False)
+        self.k_proj = Linear(width, stack.num_key_value_heads * d, bias=False)
+        self.v_proj = Linear(width, stack.num_key_value_heads * d, bias=False)
+        self.o_proj: nn.Module = Linear(stack.num_attention_heads * d, width, bias=False)
         self.q_norm = RMSNorm(d, stack.rms_norm_eps)
         self.k_norm = RMSNorm(d, stack.rms_norm_eps)
 
-    def forward(self, x: Tensor, by: Rotation, kv: KeyValues, layer: int) -> Tensor:
-        """`x` [B, T, D] -> [B, T, D]. The rotation is applied in the dtype of `by` (float32) and cast back."""
+    def forward(self, x: Tensor, rope: RopeTables, kv: KVView, layer: int) -> Tensor:
+        """`x` [B, T, D] -> [B, T, D]. RoPE is applied in the dtype of `rope` (float32) and cast back."""
         B, T, _ = x.shape
         heads = self.projected(x).view(B, T, -1, self.head_dim).transpose(1, 2)
-        turning = self.heads + self.kv_heads
-        queries, keys, values = heads[:, : self.heads], heads[:, self.heads : turning], heads[:, turning:]
-        turned = rotate(torch.cat((self.q_norm(queries), self.k_norm(keys)), dim=1), by).to(values.dtype)
-        mixed = kv.attend(layer, turned[:, : self.heads], turned[:, self.heads :], values)
-        y: Tensor = self.o_proj(mixed.transpose(1, 2).reshape(B, T, -1))
+        queries, keys, values = torch.split(heads, [self.heads, self.kv_heads, self.kv_heads], dim=1)
+        rotated = apply_rope(torch.cat((self.q_norm(queries), self.k_norm(keys)), dim=1), rope).to(values.dtype)
+        attended = kv.attend(layer, rotated[:, : self.heads], rotated[:, self.heads :], values)
+        y: Tensor = self.o_proj(attended.transpose(1, 2).reshape(B, T, -1))
         return y
 
     def projected(self, x: Tensor) -> Tensor:
         """Queries, keys and values of all heads side by side: [B, T, (H + 2 H_kv) d]."""
         return torch.cat((self.q_proj(x), self.k_proj(x), self.v_proj(x)), dim=-1)
-
-
-class JoinedAttention(GroupedAttention):
-    """The same with queries, keys and values as one product, `qkv_proj`; norms are those of `plain`."""
-
-    def __init__(self, plain: GroupedAttention, qkv_proj: nn.Module, o_proj: nn.Module) -> None:
-        nn.Module.__init__(self)
-        self.head_dim, self.heads, self.kv_heads = plain.head_dim, plain.heads, plain.kv_heads
-        self.qkv_proj = qkv_proj
-        self.o_proj = o_proj
-        self.q_norm, self.k_norm = plain.q_norm, plain.k_norm
-
-    def projected(self, x: Tensor) -> Tensor:
-        """Queries, keys and values of all heads side by side: [B, T, (H + 2 H_kv) d]."""
-        joint: Tensor = self.qkv_proj(x)
-        return joint
 
 
 class DecoderLayer(nn.Module):
@@ -139,9 +102,9 @@ class DecoderLayer(nn.Module):
         self.input_layernorm = RMSNorm(stack.hidden_size, stack.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(stack.hidden_size, stack.rms_norm_eps)
 
-    def forward(self, x: Tensor, by: Rotation, kv: KeyValues, layer: int) -> Tensor:
+    def forward(self, x: Tensor, rope: RopeTables, kv: KVView, layer: int) -> Tensor:
         """`x` [B, T, D] -> [B, T, D]; arguments as of `run_layers`."""
-        x = x + self.self_attn(self.input_layernorm(x), by, kv, layer)
+        x = x + self.self_attn(self.input_layernorm(x), rope, kv, layer)
         y: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return y
 
@@ -149,15 +112,15 @@ class DecoderLayer(nn.Module):
 class Layers(nn.ModuleList):
     """The layers of a stack, in order."""
 
-    def run(self, x: Tensor, *, by: Rotation, kv: KeyValues) -> Tensor:
+    def run(self, x: Tensor, *, rope: RopeTables, kv: KVView) -> Tensor:
         """`x` [B, T, D] through all layers, before any final norm."""
-        return run_layers(self, x, by=by, kv=kv)
+        return run_layers(self, x, rope=rope, kv=kv)
 
 
-def run_layers(layers: Iterable[nn.Module], x: Tensor, *, by: Rotation, kv: KeyValues) -> Tensor:
+def run_layers(layers: Iterable[nn.Module], x: Tensor, *, rope: RopeTables, kv: KVView) -> Tensor:
     """`x` [B, T, D] through all `layers`, before any final norm."""
     for index, layer in enumerate(layers):
-        x = layer(x, by, kv, index)
+        x = layer(x, rope, kv, index)
     return x
 
 
@@ -170,8 +133,3 @@ def causal_visibility(valid: Tensor) -> Tensor:
     square = torch.ones(T, T, dtype=torch.bool, device=valid.device)
     itself = torch.eye(T, dtype=torch.bool, device=valid.device)
     return (square.tril() & valid[:, None, :]) | itself
-
-
-def wide_dtype(x: Tensor) -> torch.dtype:
-    """The dtype for what low precision would harm: float32, or float64 where the activations are float64."""
-    return torch.float64 if x.dtype == torch.float64 else torch.float32

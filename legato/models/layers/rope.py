@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 
-class Rotation(NamedTuple):
+class RopeTables(NamedTuple):
     """Cosines and sines [B, 1, T, head_dim], ready to broadcast over heads."""
 
     cos: Tensor
@@ -24,7 +24,7 @@ def inverse_frequencies(head_dim: int, theta: float, device: torch.device | None
     return 1.0 / (theta**exponents)
 
 
-def rotation(positions: Tensor, inv_freq: Tensor, dtype: torch.dtype) -> Rotation:
+def rope_tables(positions: Tensor, inv_freq: Tensor, dtype: torch.dtype) -> RopeTables:
     """Rotation of integer `positions` [B, T]: angles, cos and sin in float32, cast to `dtype`.
 
     Float64 activations get float64 angles from the same float32 steps.
@@ -32,10 +32,10 @@ def rotation(positions: Tensor, inv_freq: Tensor, dtype: torch.dtype) -> Rotatio
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     half = positions.to(wide)[:, None, :, None] * inv_freq.to(wide)
     angles = torch.cat((half, half), dim=-1)
-    return Rotation(angles.cos().to(dtype), angles.sin().to(dtype))
+    return RopeTables(angles.cos().to(dtype), angles.sin().to(dtype))
 
 
-def rotate(x: Tensor, by: Rotation) -> Tensor:
+def apply_rope(x: Tensor, rope: RopeTables) -> Tensor:
     """Turn `x` [B, H, T, head_dim] by its positions."""
     first, second = x.chunk(2, dim=-1)
-    return x * by.cos + torch.cat((-second, first), dim=-1) * by.sin
+    return x * rope.cos + torch.cat((-second, first), dim=-1) * rope.sin

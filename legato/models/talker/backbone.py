@@ -1,7 +1,6 @@
-"""The talker: the language model over time, one position a frame. Official names below the `talker.` prefix.
+"""The talker: the language model over time, one position per frame. Parameter names as below `talker.` in files.
 
-Owns weights alone. The cache, the rows and where each row stands are arguments; nothing here knows a sequence, a batch
-policy or a sampler.
+Holds weights only. The cache, the rows and their positions are arguments.
 """
 
 from __future__ import annotations
@@ -11,17 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from legato.config.model import BpeTextConfig, PhoneTextConfig, TalkerConfig, TransformerConfig
-from legato.models.layers.decoder_layer import (
-    DecoderLayer,
-    KeyValues,
-    Layers,
-    OwnKeyValues,
-    causal_visibility,
-    wide_dtype,
-)
+from legato.models.layers.attention import wide_dtype
+from legato.models.layers.decoder_layer import DecoderLayer, KVView, Layers, UncachedKV, causal_visibility
+from legato.models.layers.linear import Linear
 from legato.models.layers.norm import RMSNorm
-from legato.models.layers.rope import inverse_frequencies, rotation
-from legato.models.talker.state import KVRows, TalkerCache, open_window, require_kv_rows
+from legato.models.layers.rope import inverse_frequencies, rope_tables
+from legato.models.talker.state import KVRows, TalkerCache, open_kv_view, require_kv_rows
 
 
 class TextProjection(nn.Module):
@@ -29,8 +23,8 @@ class TextProjection(nn.Module):
 
     def __init__(self, text_width: int, width: int) -> None:
         super().__init__()
-        self.linear_fc1 = nn.Linear(text_width, text_width)
-        self.linear_fc2 = nn.Linear(text_width, width)
+        self.linear_fc1 = Linear(text_width, text_width)
+        self.linear_fc2 = Linear(text_width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """`x` [..., text width] -> [..., D]."""
@@ -39,7 +33,7 @@ class TextProjection(nn.Module):
 
 
 class TalkerModel(nn.Module):
-    """What stands below `talker.model.`: the layers and the embeddings of codes and text."""
+    """The parameters below `talker.model.`: the layers and the embeddings of codes and text."""
 
     def __init__(self, config: TalkerConfig) -> None:
         super().__init__()
@@ -56,13 +50,13 @@ class TalkerModel(nn.Module):
 
 
 class Talker(nn.Module):
-    """Prompt and frames in, hidden states out: `forward` steps on a cache, `forward_whole` needs none."""
+    """Prompt and frames in, hidden states out. `forward` uses a cache, `forward_whole` does not."""
 
     def __init__(self, config: TalkerConfig) -> None:
         super().__init__()
         self.config = config
         self.model = TalkerModel(config)
-        self.codec_head = nn.Linear(config.stack.hidden_size, config.vocab_size, bias=False)
+        self.codec_head = Linear(config.stack.hidden_size, config.vocab_size, bias=False)
         if isinstance(config.text, BpeTextConfig):
             self.text_projection = TextProjection(config.text.text_hidden_size, config.stack.hidden_size)
 
@@ -76,14 +70,15 @@ class Talker(nn.Module):
         *,
         span: int | None = None,
     ) -> Tensor:
-        """Advance each row by its positions: post-final-norm hidden [B, D] of each row's last valid position.
+        """Advance each row by its inputs; returns the post-final-norm hidden state [B, D] of its last valid position.
 
-        `x` [B, T, D]; `starts` int64 [B] position of each row's first input; `lengths` int64 [B] of valid inputs (None:
-        all T). Keys and values are written in place at `starts .. starts + lengths`; padding inputs write nothing and
-        change nothing, whatever they hold. A row of length 0 writes nothing and its result means nothing. `span` bounds
-        the positions that are read where shapes are fixed (at least the largest start + length; default the whole
-        cache) and changes no result beyond rounding. Any slicing of a prompt into calls gives the same as one call.
-        That rows fit their slots is the lease's business; rows that are not `KVRows` are a `StateError`.
+        `x` [B, T, D]; `starts` int64 [B] position of each row's first input; `lengths` int64 [B] number of valid inputs
+        (None: all T). Keys and values are written in place at `starts` to `starts + lengths`. Padding inputs write
+        nothing and affect nothing, whatever they hold. A row of length 0 writes nothing and its result has no meaning.
+        `span`: an upper bound of the positions read where shapes are fixed (at least the largest start + length;
+        default: the whole cache); it changes results by rounding at most. Any split of a prompt into calls gives the
+        same result as one call. The caller makes sure that rows fit their slots; rows that are not `KVRows` are a
+        `StateError`.
         """
         states = self._advance(cache, rows, x, starts, lengths, cache.positions if span is None else span)
         if lengths is None:
@@ -103,7 +98,7 @@ class Talker(nn.Module):
         *,
         span: int | None = None,
     ) -> Tensor:
-        """As `forward`, but the hidden states of all positions, [B, T, D]; for verification."""
+        """Like `forward`, but returns the hidden states of all positions, [B, T, D]. For verification."""
         states = self._advance(cache, rows, x, starts, lengths, cache.positions if span is None else span)
         hidden: Tensor = self.model.norm(states)
         return hidden
@@ -111,12 +106,12 @@ class Talker(nn.Module):
     def forward_whole(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """Whole sequences without a cache, usable under autograd: `x` [B, T, D] -> hidden [B, T, D].
 
-        `valid` bool [B, T] marks the real positions (padding may stand on either side); None: all.
+        `valid` bool [B, T] marks the real positions (padding may be on either side); None: all.
         """
         if valid is None:
             valid = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         positions = (valid.long().cumsum(1) - 1).clamp(min=0)
-        hidden: Tensor = self.model.norm(self._run(x, positions, OwnKeyValues(causal_visibility(valid))))
+        hidden: Tensor = self.model.norm(self._run(x, positions, UncachedKV(causal_visibility(valid))))
         return hidden
 
     def first_code_logits(self, hidden: Tensor) -> Tensor:
@@ -125,7 +120,7 @@ class Talker(nn.Module):
         return logits.to(wide_dtype(logits))
 
     def embed_text(self, tokens: Tensor) -> Tensor:
-        """Text vectors: `tokens` int64 [..., ids per token] -> [..., D]. One BPE id, or one phone id for each table."""
+        """Embed text tokens int64 [..., ids per token] -> [..., D]: one BPE id, or one phone id per phone table."""
         if isinstance(self.config.text, PhoneTextConfig):
             parts = [table(tokens[..., j]) for j, table in enumerate(self.model.phone_embedding)]
             return torch.stack(parts, dim=-2).sum(dim=-2)
@@ -139,10 +134,10 @@ class Talker(nn.Module):
         require_kv_rows(rows)
         T = x.shape[1]
         counts = torch.full_like(starts, T) if lengths is None else lengths
-        window = open_window(cache, rows, starts, counts, steps=T, span=span)
+        window = open_kv_view(cache, rows, starts, counts, steps=T, span=span)
         return self._run(x, starts[:, None] + torch.arange(T, device=x.device), window)
 
-    def _run(self, x: Tensor, positions: Tensor, kv: KeyValues) -> Tensor:
+    def _run(self, x: Tensor, positions: Tensor, kv: KVView) -> Tensor:
         stack: TransformerConfig = self.config.stack
-        by = rotation(positions, inverse_frequencies(stack.head_dim, stack.rope_theta, x.device), wide_dtype(x))
-        return self.model.layers.run(x, by=by, kv=kv)
+        rope = rope_tables(positions, inverse_frequencies(stack.head_dim, stack.rope_theta, x.device), wide_dtype(x))
+        return self.model.layers.run(x, rope=rope, kv=kv)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from legato.errors import StateError
-from legato.flow import PromptPlan, TextToken
 from legato.models.code_predictor.predictor import CodePredictor
 from legato.models.talker.backbone import Talker
+from legato.types import PromptPlan, TextToken
 
 
 def embed_prompt(

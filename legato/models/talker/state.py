@@ -1,7 +1,7 @@
-"""The talker's KV cache: one place for each sequence, allocated once. KIND 1 of the four states.
+"""The talker's KV cache: one slot per sequence, allocated once for the life of an engine. State 1 of 4.
 
-Lives as long as the engine. Knows no lengths and no sequences: leases know them, and `Talker` is told where each row
-starts. `KVRows` names the cache slots of a batch and nothing else's.
+The cache does not store lengths: the caller passes each row's start position. `KVRows` names the slots of a batch; rows
+of other pools are rejected.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from torch import Tensor
 
 from legato.config.model import TransformerConfig
 from legato.errors import StateError
-from legato.models.layers.decoder_layer import Cells, attend
+from legato.models.layers.attention import attention
+from legato.models.layers.decoder_layer import KVLocations
 
 
 @dataclass(frozen=True, slots=True)
 class KVRows:
-    """The slots of the talker cache that the rows of a batch stand for: `index` int64 [B].
+    """The talker cache slots of the rows of a batch: `index` int64 [B].
 
-    `run` is the same slots as a slice where they are consecutive and the host knows it, else None: reading a slice of
-    the cache saves the copy of a gather. A slot stands in a batch at most once, but a spare one may fill all idle rows.
+    `run`: the same slots as a slice if they are consecutive (known on the host), else None. Reading a slice saves the
+    copy of a gather. A slot occurs at most once in a batch, except the spare slot, which may fill idle rows.
     """
 
     index: Tensor
@@ -34,7 +35,7 @@ class KVRows:
 
     @staticmethod
     def of(slots: Sequence[int], device: torch.device | str = "cpu") -> KVRows:
-        """Rows for slots that the host knows; a negative slot is a `StateError`, not the last one."""
+        """Rows for slots known on the host. A negative slot is a `StateError`; it does not mean "from the end"."""
         if any(slot < 0 for slot in slots):
             raise StateError(f"slots are counted from 0, and {list(slots)} has a negative one")
         first = slots[0] if slots else 0
@@ -44,9 +45,9 @@ class KVRows:
 
 
 def require_kv_rows(rows: KVRows) -> None:
-    """Refuses a bare index and rows of any other pool (`StateError`): an index alone forgets what it counts."""
+    """Reject a bare index and the rows of another pool (`StateError`)."""
     if not isinstance(rows, KVRows):
-        raise StateError(f"the talker cache is addressed by KVRows, not by {type(rows).__name__}")
+        raise StateError(f"the talker cache takes KVRows, not {type(rows).__name__}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,91 +83,92 @@ class TalkerCache:
 
 
 def poison(cache: TalkerCache, rows: KVRows) -> None:
-    """Fill the slots of `rows` with NaN: whoever reads them afterwards is found out."""
+    """Fill the slots of `rows` with NaN, so that a read of stale data shows in the output. For tests and debugging."""
     require_kv_rows(rows)
     cache.keys.index_fill_(1, rows.index, float("nan"))
     cache.values.index_fill_(1, rows.index, float("nan"))
 
 
-def open_window(
+def open_kv_view(
     cache: TalkerCache, rows: KVRows, starts: Tensor, lengths: Tensor, *, steps: int, span: int
-) -> RowWindow | MaskedWindow:
-    """One call's access to the cache: `lengths` [B] of its `steps` positions go to `starts` [B] on.
+) -> RowKVView | MaskedKVView:
+    """One call's access to the cache: `lengths` [B] of its `steps` positions are written from `starts` [B] on.
 
-    On the CPU, where the host can see the positions, each row reads just its own past, which is faster there and makes
-    a row's result independent of its neighbours and of `span`. Elsewhere shapes are fixed and no position is looked at:
-    the first `span` positions of all rows are read, and what is not the row's past is masked. Both give the same.
+    On the CPU the host can read the positions, so each row attends only to its own past. This is faster there and makes
+    a row's result independent of the other rows and of `span`. On other devices shapes are fixed and no position is
+    read on the host: the first `span` positions of all rows are read, and what is not in a row's past is masked. Both
+    give the same result.
     """
     if reads_row_by_row(cache):
-        return RowWindow.of(cache, rows, starts, lengths, steps=steps)
-    return MaskedWindow.of(cache, rows, starts, lengths, steps=steps, span=span)
+        return RowKVView.of(cache, rows, starts, lengths, steps=steps)
+    return MaskedKVView.of(cache, rows, starts, lengths, steps=steps, span=span)
 
 
 def reads_row_by_row(cache: TalkerCache) -> bool:
-    """True where looking at a position costs the host no wait."""
+    """True where the host can read positions without synchronizing with a device."""
     return cache.keys.device.type == "cpu"
 
 
 @dataclass(frozen=True, slots=True)
-class RowWindow:
-    """Each row on its own: `places` has its slot, first new position and end.
+class RowKVView:
+    """A view that handles each row separately: `ranges` holds its slot, first new position and end.
 
-    `visible` has its causal mask bool [1, T, end], or None where a single position sees all. `steps`: positions of the
-    call, padding included.
+    `masks`: its causal mask bool [1, T, end], or None where a single position sees all. `steps`: positions of the call,
+    padding included.
     """
 
     cache: TalkerCache
-    places: tuple[tuple[int, int, int], ...]
-    visible: tuple[Tensor | None, ...]
+    ranges: tuple[tuple[int, int, int], ...]
+    masks: tuple[Tensor | None, ...]
     steps: int
 
     @staticmethod
-    def of(cache: TalkerCache, rows: KVRows, starts: Tensor, lengths: Tensor, *, steps: int) -> RowWindow:
-        """Refuses rows that do not fit their slots (`StateError`)."""
+    def of(cache: TalkerCache, rows: KVRows, starts: Tensor, lengths: Tensor, *, steps: int) -> RowKVView:
+        """A row that does not fit its slot is a `StateError`."""
         slots, firsts, counts = rows.index.tolist(), starts.tolist(), lengths.tolist()
-        places = tuple((slot, first, first + count) for slot, first, count in zip(slots, firsts, counts, strict=True))
-        for slot, first, end in places:
+        ranges = tuple((slot, first, first + count) for slot, first, count in zip(slots, firsts, counts, strict=True))
+        for slot, first, end in ranges:
             if first < 0 or end > cache.positions:
                 raise StateError(f"positions {first} to {end} do not fit slot {slot} of {cache.positions} positions")
         masks = tuple(
             torch.ones(end - first, end, dtype=torch.bool).tril(diagonal=first)[None] if end - first > 1 else None
-            for _, first, end in places
+            for _, first, end in ranges
         )
-        return RowWindow(cache, places, masks, steps)
+        return RowKVView(cache, ranges, masks, steps)
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Write the new keys and values of each row, then attend to its past; padding positions give zeros."""
-        mixed, dtype = torch.zeros_like(queries), self.cache.keys.dtype
-        for at, (slot, first, end) in enumerate(self.places):
+        """Store the new keys and values of each row, then attend to its past. Padding positions give zeros."""
+        attended, dtype = torch.zeros_like(queries), self.cache.keys.dtype
+        for at, (slot, first, end) in enumerate(self.ranges):
             fresh = end - first
             past_keys, past_values = self.cache.keys[layer, slot, :, :end], self.cache.values[layer, slot, :, :end]
             past_keys[:, first:] = keys[at, :, :fresh]
             past_values[:, first:] = values[at, :, :fresh]
             if fresh:
-                mixed[at, :, :fresh] = attend(
-                    queries[at : at + 1, :, :fresh].to(dtype), past_keys[None], past_values[None], self.visible[at]
+                attended[at, :, :fresh] = attention(
+                    queries[at : at + 1, :, :fresh].to(dtype), past_keys[None], past_values[None], self.masks[at]
                 )[0]
-        return mixed
+        return attended
 
-    def cells(self) -> Cells | None:
-        """The new positions of all rows, one after another; padding is left out."""
-        counts = [end - first for _, first, end in self.places]
-        slots = [slot for slot, first, end in self.places for _ in range(first, end)]
-        positions = [position for _, first, end in self.places for position in range(first, end)]
+    def locations(self) -> KVLocations | None:
+        """The new positions of all rows, one after another, without padding."""
+        counts = [end - first for _, first, end in self.ranges]
+        slots = [slot for slot, first, end in self.ranges for _ in range(first, end)]
+        positions = [position for _, first, end in self.ranges for position in range(first, end)]
         used = None
         if min(counts) < self.steps:
             used = torch.tensor([row * self.steps + at for row, count in enumerate(counts) for at in range(count)])
-        span = max(end for _, _, end in self.places)
+        span = max(end for _, _, end in self.ranges)
         cache = self.cache
-        return Cells(cache.keys, cache.values, torch.tensor(slots), torch.tensor(positions), used, span)
+        return KVLocations(cache.keys, cache.values, torch.tensor(slots), torch.tensor(positions), used, span)
 
 
 @dataclass(frozen=True, slots=True)
-class MaskedWindow:
-    """All rows in one product over the first `span` positions, with shapes that depend on no position.
+class MaskedKVView:
+    """A view that handles all rows in one matmul over the first `span` positions; shapes depend on no position.
 
-    `at` int64 [B, T] positions to write, unique in each row; `fresh` bool [B, T], False where nothing is to be written;
-    `known` bool [B, span], positions that the row has written, this call included; `visible` bool [B, T, span].
+    `at` int64 [B, T] positions to write, unique in each row. `fresh` bool [B, T], False for padding, which writes
+    nothing. `known` bool [B, span], positions that the row has written, this call included. `mask` bool [B, T, span].
     """
 
     cache: TalkerCache
@@ -174,35 +176,35 @@ class MaskedWindow:
     at: Tensor
     fresh: Tensor
     known: Tensor
-    visible: Tensor
+    mask: Tensor
 
     @staticmethod
-    def of(cache: TalkerCache, rows: KVRows, starts: Tensor, lengths: Tensor, *, steps: int, span: int) -> MaskedWindow:
-        """That rows fit their slots is not checked: it would make the host wait."""
+    def of(cache: TalkerCache, rows: KVRows, starts: Tensor, lengths: Tensor, *, steps: int, span: int) -> MaskedKVView:
+        """Does not check that rows fit their slots: that would synchronize with the device."""
         new = torch.arange(steps, device=starts.device)
         reach = torch.arange(span, device=starts.device)
         positions = starts[:, None] + new
         fresh = new < lengths[:, None]
         known = reach < (starts + lengths)[:, None]
-        # Padding may stand beyond the slot: taken modulo its size, positions stay inside and unique within the row.
+        # Padding may lie beyond the slot. Modulo the slot size, positions stay inside and unique within the row.
         at = torch.where(fresh, positions, positions % cache.positions)
-        return MaskedWindow(cache, rows, at, fresh, known, known[:, None] & (reach <= positions[:, :, None]))
+        return MaskedKVView(cache, rows, at, fresh, known, known[:, None] & (reach <= positions[:, :, None]))
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Write the new keys and values, then attend to the span; unknown values are read as zeros."""
+        """Store the new keys and values, then attend to the span. Unknown values are read as zeros."""
         self._write(self.cache.keys[layer], keys)
         self._write(self.cache.values[layer], values)
         clean = self._read(self.cache.values[layer]).masked_fill(~self.known[:, None, :, None], 0.0)
-        mixed = attend(queries.to(clean.dtype), self._read(self.cache.keys[layer]), clean, self.visible)
-        return mixed.to(queries.dtype)
+        attended = attention(queries.to(clean.dtype), self._read(self.cache.keys[layer]), clean, self.mask)
+        return attended.to(queries.dtype)
 
-    def cells(self) -> Cells | None:
-        """The host looks at no position here."""
+    def locations(self) -> KVLocations | None:
+        """None: the host does not read positions."""
         return None
 
     def _write(self, pool: Tensor, new: Tensor) -> None:
         slots = self.rows.index[:, None]
-        # A padding position writes back what was there: shapes stay fixed, and nothing changes.
+        # A padding position writes back the old value: shapes stay fixed and the cache does not change.
         pool[slots, :, self.at] = torch.where(
             self.fresh[:, :, None, None], new.transpose(1, 2).to(pool.dtype), pool[slots, :, self.at]
         )

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from legato.flow import Sampling
 from legato.models.code_predictor.predict import predict_frame, predict_frame_whole_logits
 from legato.models.code_predictor.predictor import CodePredictor
-from legato.models.sampling import Drawn, DrawSettings, SamplingRows, draw
+from legato.models.sampling import Sampled, SamplerSettings, SamplingRows, sample
+from legato.types import SamplingParams
 from tests.models.tiny_talker import CODEBOOKS, CODES, make_predictor
 
-GREEDY = Sampling(0.0, 0, 1.0, 1.0, 0.0, 0, 1.0)
-WARM = Sampling(0.9, 50, 1.0, 1.05, 0.9, 20, 0.95)
+GREEDY = SamplingParams(0.0, 0, 1.0, 1.0, 0.0, 0, 1.0)
+WARM = SamplingParams(0.9, 50, 1.0, 1.05, 0.9, 20, 0.95)
 TALKER_WIDTH = 32
 
 
@@ -37,7 +37,7 @@ def frames(rows: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> tupl
     return hidden, first, torch.rand(rows, CODEBOOKS, dtype=torch.float64, generator=source)
 
 
-def residual(*rows: Sampling) -> DrawSettings:
+def residual(*rows: SamplingParams) -> SamplerSettings:
     return SamplingRows.of(rows).residual
 
 
@@ -55,7 +55,9 @@ def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert made, "no scratch was made"
 
 
-def run(predictor: CodePredictor, embedding: nn.Module, data: tuple[Tensor, Tensor, Tensor], how: Sampling) -> Drawn:
+def run(
+    predictor: CodePredictor, embedding: nn.Module, data: tuple[Tensor, Tensor, Tensor], how: SamplingParams
+) -> Sampled:
     hidden, first, noise = data
     with torch.inference_mode():
         return predict_frame(predictor, embedding, hidden, first, settings=residual(*[how] * len(first)), noise=noise)
@@ -64,7 +66,7 @@ def run(predictor: CodePredictor, embedding: nn.Module, data: tuple[Tensor, Tens
 @pytest.mark.parametrize("how", [GREEDY, WARM])
 @pytest.mark.parametrize("width", [32, 24])
 @pytest.mark.usefixtures("poisoned_memory")
-def test_step_by_step_equals_the_whole_frame(how: Sampling, width: int) -> None:
+def test_step_by_step_equals_the_whole_frame(how: SamplingParams, width: int) -> None:
     """Drawing from the logits of one call over the drawn frame gives the same frame; with and without projection."""
     predictor, embedding = make_predictor(width=width, dtype=torch.float64), talker_embedding()
     data = frames(6)
@@ -79,13 +81,13 @@ def whole_agrees(
     predictor: CodePredictor,
     embedding: nn.Module,
     data: tuple[Tensor, Tensor, Tensor],
-    drawn: Drawn,
-    how: Sampling,
+    drawn: Sampled,
+    how: SamplingParams,
 ) -> bool:
     hidden, _, noise = data
     with torch.inference_mode():
         logits = predict_frame_whole_logits(predictor, embedding, hidden, drawn.codes)
-    again = [draw(logits[:, j], residual(*[how] * len(hidden)), noise[:, j + 1]).codes for j in range(CODEBOOKS - 1)]
+    again = [sample(logits[:, j], residual(*[how] * len(hidden)), noise[:, j + 1]).codes for j in range(CODEBOOKS - 1)]
     return torch.equal(torch.stack(again, dim=1), drawn.codes[:, 1:])
 
 
@@ -106,7 +108,7 @@ def test_the_check_would_see(fault: str) -> None:
             for name, parameter in predictor.named_parameters():
                 if "q_norm" in name:
                     parameter.fill_(1.0)
-    assert not whole_agrees(predictor, embedding, (hidden, first, noise), Drawn(codes, drawn.finite), WARM)
+    assert not whole_agrees(predictor, embedding, (hidden, first, noise), Sampled(codes, drawn.finite), WARM)
 
 
 def test_stepwise_logits_equal_whole_logits_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +137,7 @@ def test_a_row_does_not_feel_the_batch(order: list[int], keep: int) -> None:
     """Any subset in any order draws the same frames, each row with its own settings."""
     predictor, embedding = make_predictor(dtype=torch.float64), talker_embedding()
     hidden, first, noise = frames(5)
-    hows = [GREEDY, WARM, WARM, GREEDY, Sampling(1.0, 0, 1.0, 1.0, 1.5, 3, 1.0)]
+    hows = [GREEDY, WARM, WARM, GREEDY, SamplingParams(1.0, 0, 1.0, 1.0, 1.5, 3, 1.0)]
     with torch.inference_mode():
         together = predict_frame(predictor, embedding, hidden, first, settings=residual(*hows), noise=noise).codes
         chosen = order[:keep]

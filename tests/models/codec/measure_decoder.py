@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from legato.models.codec.decoder import CodecDecoder
-from legato.models.load import load_model
+from legato.weights.loading import load_model
 
 CALLS, WARM = 7, 2
 

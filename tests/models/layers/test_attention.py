@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from legato.models.layers.attention import KeyValues, SlidingWindowAttention, causal_mask, window_mask
-from legato.models.layers.rope import inverse_frequencies, rotate, rotation
+from legato.models.layers.rope import apply_rope, inverse_frequencies, rope_tables
 
 WIDTH, HEADS, KV_HEADS, HEAD_DIM, WINDOW = 12, 4, 2, 6, 5
 THETA = 1e4
@@ -36,9 +36,9 @@ def window_step(
     attention: SlidingWindowAttention, x: Tensor, history: KeyValues, positions: Tensor, lengths: Tensor | None = None
 ) -> tuple[Tensor, KeyValues]:
     absolute = positions[:, None] + torch.arange(x.shape[1])
-    by = rotation(absolute, inverse_frequencies(HEAD_DIM, THETA), x.dtype)
+    rope = rope_tables(absolute, inverse_frequencies(HEAD_DIM, THETA), x.dtype)
     mask = window_mask(positions, x.shape[1], attention.window)
-    return attention.step(x, history, by, mask, lengths)
+    return attention.step(x, history, rope, mask, lengths)
 
 
 def in_windows(attention: SlidingWindowAttention, x: Tensor, sizes: list[int]) -> Tensor:
@@ -55,9 +55,9 @@ def in_windows(attention: SlidingWindowAttention, x: Tensor, sizes: list[int]) -
 def one_by_one(attention: SlidingWindowAttention, x: Tensor) -> Tensor:
     """An independent, slow form: one query and one head at a time, over exactly the keys that it may see."""
     length = x.shape[1]
-    by = rotation(torch.arange(length)[None], inverse_frequencies(HEAD_DIM, THETA), x.dtype)
-    queries = rotate(attention.q_proj(x).view(1, length, HEADS, HEAD_DIM).transpose(1, 2), by)
-    keys = rotate(attention.k_proj(x).view(1, length, KV_HEADS, HEAD_DIM).transpose(1, 2), by)
+    rope = rope_tables(torch.arange(length)[None], inverse_frequencies(HEAD_DIM, THETA), x.dtype)
+    queries = apply_rope(attention.q_proj(x).view(1, length, HEADS, HEAD_DIM).transpose(1, 2), rope)
+    keys = apply_rope(attention.k_proj(x).view(1, length, KV_HEADS, HEAD_DIM).transpose(1, 2), rope)
     values = attention.v_proj(x).view(1, length, KV_HEADS, HEAD_DIM).transpose(1, 2)
     rows = []
     for t in range(length):

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from legato.models.layers.decoder_layer import DecoderLayer, OwnKeyValues, attend, causal_visibility, run_layers
-from legato.models.layers.rope import inverse_frequencies, rotation
+from legato.models.layers.attention import attention
+from legato.models.layers.decoder_layer import DecoderLayer, UncachedKV, causal_visibility, run_layers
+from legato.models.layers.rope import inverse_frequencies, rope_tables
 from tests.models.tiny_talker import scaled, stack
 
 
@@ -18,7 +19,7 @@ def heads(H: int, P: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> 
 def test_equals_the_library_with_repeated_keys() -> None:
     queries, keys, values = heads(4, 7), heads(2, 7, seed=1), heads(2, 7, seed=2)
     visible = torch.ones(1, 7, 7, dtype=torch.bool).tril()
-    ours = attend(queries, keys, values, visible)
+    ours = attention(queries, keys, values, visible)
 
     def library(repeat: Tensor, other: Tensor) -> Tensor:
         return functional.scaled_dot_product_attention(queries, repeat, other, is_causal=True)
@@ -32,23 +33,23 @@ def test_equals_the_library_with_repeated_keys() -> None:
 def test_nothing_hidden_equals_all_visible() -> None:
     queries, keys, values = heads(4, 1), heads(2, 7, seed=1), heads(2, 7, seed=2)
     every = torch.ones(2, 1, 7, dtype=torch.bool)
-    assert (attend(queries, keys, values, None) - attend(queries, keys, values, every)).abs().max() < 1e-12
+    assert (attention(queries, keys, values, None) - attention(queries, keys, values, every)).abs().max() < 1e-12
 
 
 def test_nan_in_hidden_keys_does_not_leak() -> None:
     queries, keys, values = heads(4, 1), heads(2, 7, seed=1), heads(2, 7, seed=2)
     visible = torch.tensor([[[True] * 5 + [False] * 2]] * 2)
-    clean = attend(queries, keys[:, :, :5], values[:, :, :5], None)
+    clean = attention(queries, keys[:, :, :5], values[:, :, :5], None)
     keys[:, :, 5:] = float("nan")
-    assert (attend(queries, keys, values, visible) - clean).abs().max() < 1e-12
-    assert attend(queries, keys, values, None).isnan().all()
+    assert (attention(queries, keys, values, visible) - clean).abs().max() < 1e-12
+    assert attention(queries, keys, values, None).isnan().all()
 
 
 def test_bfloat16_attention_stays_near_float64_on_the_same_inputs() -> None:
     queries, keys = heads(4, 1, torch.bfloat16), heads(2, 512, torch.bfloat16, 1)
     values = heads(2, 512, torch.bfloat16, 2)
-    exact = attend(queries.double(), keys.double(), values.double(), None)
-    ours = attend(queries, keys, values, None)
+    exact = attention(queries.double(), keys.double(), values.double(), None)
+    ours = attention(queries, keys, values, None)
     assert ours.dtype == torch.bfloat16
     assert (ours.double() - exact).abs().max() < 4e-3
 
@@ -62,8 +63,8 @@ def test_rotation_stays_float32_in_a_bfloat16_layer() -> None:
 
     def run(first: int, angles: torch.dtype) -> Tensor:
         positions = (first + torch.arange(6))[None].to(angles)
-        by = rotation(positions, inverse_frequencies(16, 1e6), torch.float32)
-        return run_layers([layer], x, by=by, kv=OwnKeyValues(visible)).float()
+        rope = rope_tables(positions, inverse_frequencies(16, 1e6), torch.float32)
+        return run_layers([layer], x, rope=rope, kv=UncachedKV(visible)).float()
 
     with torch.inference_mode():
         near, far, control = run(0, torch.int64), run(4000, torch.int64), run(4000, torch.bfloat16)

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from legato.models.layers.mlp import GeluMLP, SwiGLU
 from legato.models.layers.norm import RMSNorm
-from legato.models.layers.rope import inverse_frequencies, rotate, rotation
+from legato.models.layers.rope import apply_rope, inverse_frequencies, rope_tables
 
 
 def test_rms_norm_formula() -> None:
@@ -39,8 +39,8 @@ def test_rotation_keeps_lengths_and_depends_on_distance_alone() -> None:
     query, key = torch.randn(1, 1, 1, 8, dtype=torch.float64), torch.randn(1, 1, 1, 8, dtype=torch.float64)
 
     def score(at: int, of: int) -> float:
-        turned = rotate(query, rotation(torch.tensor([[at]]), frequencies, query.dtype))
-        other = rotate(key, rotation(torch.tensor([[of]]), frequencies, key.dtype))
+        turned = apply_rope(query, rope_tables(torch.tensor([[at]]), frequencies, query.dtype))
+        other = apply_rope(key, rope_tables(torch.tensor([[of]]), frequencies, key.dtype))
         assert turned.norm() == pytest.approx(float(query.norm()))
         return float((turned * other).sum())
 
@@ -49,16 +49,16 @@ def test_rotation_keeps_lengths_and_depends_on_distance_alone() -> None:
 
 
 def test_rotation_turns_halves_not_neighbours() -> None:
-    by = rotation(torch.tensor([[1]]), torch.tensor([math.pi / 2, 0.0]), torch.float64)
-    turned = rotate(torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64).view(1, 1, 1, 4), by)
+    rope = rope_tables(torch.tensor([[1]]), torch.tensor([math.pi / 2, 0.0]), torch.float64)
+    turned = apply_rope(torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64).view(1, 1, 1, 4), rope)
     assert turned.flatten().tolist() == pytest.approx([-3.0, 2.0, 1.0, 4.0], abs=1e-6)
 
 
 def test_rotation_is_computed_wide() -> None:
     """bfloat16 cannot even hold position 1001; the angle must not go through it."""
-    by = rotation(torch.tensor([[1001]]), inverse_frequencies(4, 1e4), torch.bfloat16)
-    assert by.cos.dtype == torch.bfloat16
-    assert float(by.cos[0, 0, 0, 0]) == pytest.approx(math.cos(1001.0), abs=4e-3)
+    rope = rope_tables(torch.tensor([[1001]]), inverse_frequencies(4, 1e4), torch.bfloat16)
+    assert rope.cos.dtype == torch.bfloat16
+    assert float(rope.cos[0, 0, 0, 0]) == pytest.approx(math.cos(1001.0), abs=4e-3)
 
 
 def test_feed_forward_formulas() -> None:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from legato.errors import StateError
-from legato.flow import PromptPlan, PromptRow
 from legato.models.talker.embed import embed_prompt, frame_vectors, next_input, text_vectors
+from legato.types import PromptPlan, PromptRow
 from tests.models.tiny_talker import CODEBOOKS, CODES, PHONES, make_predictor, make_talker, talker_config
 
 REFERENCE = torch.randint(0, CODES, (3, CODEBOOKS), generator=torch.Generator().manual_seed(1))

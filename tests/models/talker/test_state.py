@@ -23,7 +23,7 @@ def test_rows_of_another_kind_are_refused(stranger: object) -> None:
 
 def test_codec_rows_are_refused() -> None:
     cache = TalkerCache.allocate(talker_config().stack, 2, 4, torch.float32)
-    with pytest.raises(StateError, match="not by CodecRows"):
+    with pytest.raises(StateError, match="not CodecRows"):
         poison(cache, CodecRows(torch.tensor([0, 1])))  # type: ignore[arg-type]
 
 

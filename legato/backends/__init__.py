@@ -1,0 +1,1 @@
+"""How a loaded model is executed: PyTorch, the CPU kernels, or CUDA graphs."""

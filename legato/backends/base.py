@@ -1,0 +1,138 @@
+"""The `Backend` protocol: how a loaded model is executed. One object serves the engine, verification and benchmarks.
+
+A backend is built from the reference modules of a `LoadedModel`. It may hold packed or replaced copies of them, but it
+never changes them: the reference stays available beside every backend.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from legato.models.code_predictor.predictor import CodePredictor
+from legato.models.codec.decoder import CodecDecoder
+from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool
+from legato.models.sampling import Sampled, SamplerSettings
+from legato.models.talker.backbone import Talker
+from legato.models.talker.state import KVRows, TalkerCache
+from legato.weights.loading import LoadedModel
+
+
+class FirstCodeInputs(NamedTuple):
+    """Inputs of sampling codebook 0, one row per sequence: `hidden` [B, D]; the others as in `models.sampling`."""
+
+    hidden: Tensor
+    seen: Tensor
+    frames: Tensor
+    allow_eos: Tensor
+    temperature: Tensor
+    top_k: Tensor
+    top_p: Tensor
+    repetition_penalty: Tensor
+    uniform: Tensor
+
+
+class FrameInputs(NamedTuple):
+    """Inputs of predicting the rest of a frame, one row per sequence: see `predict_frame`."""
+
+    hidden: Tensor
+    first_code: Tensor
+    temperature: Tensor
+    top_k: Tensor
+    top_p: Tensor
+    noise: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class BatchInvariance:
+    """Which operations give a row the same bits in any batch.
+
+    `talker`: up to its hidden state; `first_code`: sampling of codebook 0; `predictor`: the rest of a frame; `codec`.
+    """
+
+    talker: bool = False
+    first_code: bool = False
+    predictor: bool = False
+    codec: bool = False
+
+
+class Backend(Protocol):
+    """Executes one model. State (KV cache, codec history) is an argument; results have one row per input row."""
+
+    @property
+    def name(self) -> str:
+        """ "torch", "cpu" or "cuda_graphs"."""
+
+    @property
+    def model(self) -> LoadedModel:
+        """The reference modules and the configuration."""
+
+    @property
+    def talker(self) -> Talker:
+        """The talker as it is executed: same interface as the reference."""
+
+    @property
+    def code_predictor(self) -> CodePredictor:
+        """The code predictor as it is executed."""
+
+    @property
+    def decoder(self) -> CodecDecoder:
+        """The codec decoder as it is executed."""
+
+    @property
+    def batch_invariance(self) -> BatchInvariance:
+        """Which results do not depend on batch composition."""
+
+    @property
+    def description(self) -> tuple[str, ...]:
+        """What executes, in words, for logs and records."""
+
+    @property
+    def input_device(self) -> torch.device:
+        """Where inputs that are made on the host should be created."""
+
+    @property
+    def decodes_in_place(self) -> bool:
+        """Whether the engine should call `decode_codec_in_place` instead of `decode_codec`."""
+
+    def prefill(
+        self, cache: TalkerCache, rows: KVRows, x: Tensor, starts: Tensor, lengths: Tensor | None, *, span: int
+    ) -> Tensor:
+        """Hidden [B, D] after prompt inputs `x` [B, T, D]; arguments as of `Talker.forward`."""
+
+    def decode_step(
+        self, cache: TalkerCache, frames: Tensor, tokens: Tensor, rows: KVRows, positions: Tensor, *, span: int
+    ) -> Tensor:
+        """Hidden [B, D] after feeding `frames` [B, Q] and text `tokens` at `positions` [B], all below `span`."""
+
+    def sample(self, logits: Tensor, settings: SamplerSettings, uniform: Tensor) -> Sampled:
+        """Sample one code per row from `logits` [B, V]; see `models.sampling.sample`."""
+
+    def sample_first(self, inputs: FirstCodeInputs) -> Sampled:
+        """Sample codebook 0, end of speech included."""
+
+    def sample_first_from_logits(self, logits: Tensor, inputs: FirstCodeInputs) -> Sampled:
+        """`sample_first` after the head: `logits` [B, V] of the talker; `inputs.hidden` is not used."""
+
+    def predict_frame(self, inputs: FrameInputs) -> Sampled:
+        """All codes of a frame [B, Q]."""
+
+    def decode_codec(self, history: CodecHistory, codes: Tensor, frames: Tensor | None) -> tuple[Tensor, CodecHistory]:
+        """Samples of `codes` [B, T, Q] and the next history; arguments as of `CodecDecoder.forward`."""
+
+    def decode_codec_in_place(self, states: CodecStatePool, rows: CodecRows, codes: Tensor, frames: Tensor) -> Tensor:
+        """Like `decode_codec`, with the histories of `rows` read from and written to `states`."""
+
+
+def description_of(backend: Backend, *, cuda_graphs: bool | None = None) -> str:
+    """The quantization note and `backend.description` on one line, for records.
+
+    `cuda_graphs`: on CUDA, whether an engine captures graphs; None where there is no engine.
+    """
+    parts = [backend.model.quant_note, *backend.description]
+    if cuda_graphs is not None and backend.model.device.type == "cuda" and backend.name != "cuda_graphs":
+        parts.append("CUDA graphs" if cuda_graphs else "no CUDA graphs")
+    return "; ".join(part for part in parts if part)

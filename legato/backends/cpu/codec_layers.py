@@ -1,0 +1,138 @@
+"""The codec's convolutions as matmuls with packed weights (`panels.py`), and the SnakeBeta that they apply first.
+
+As in the reference layers, the past is an argument and a result.
+"""
+
+from __future__ import annotations
+
+from ctypes import byref
+
+import torch
+from torch import Tensor, nn
+
+from legato.backends.cpu.panels import PLAIN, Before, Packed, Panels, address, prepared
+from legato.errors import StateError
+from legato.kernels.codec_library import SNAKE, CodecLibrary
+from legato.models.codec.upsample import SNAKE_EPS, SnakeBeta
+from legato.models.layers.conv import (
+    Activation,
+    CausalConv1d,
+    CausalConvTranspose1d,
+    CausalDepthwiseConv1d,
+    CausalLayer,
+    carry,
+)
+
+
+class PackedSnake(Packed, SnakeBeta):
+    """SnakeBeta; a packed layer applies it while it reads its input."""
+
+    def __init__(self, snake: SnakeBeta) -> None:
+        nn.Module.__init__(self)
+        self.alpha, self.beta = snake.alpha, snake.beta
+        self.turn: Tensor
+        self.gain: Tensor
+        self.register_buffer("turn", snake.alpha.detach().float().exp(), persistent=False)
+        self.register_buffer("gain", (snake.beta.detach().float().exp() + SNAKE_EPS).reciprocal(), persistent=False)
+        self.before = Before(SNAKE, self.turn, self.gain)
+
+
+def _before(activation: Activation) -> Before:
+    if activation is carry:
+        return PLAIN
+    if not isinstance(activation, PackedSnake):
+        raise StateError(f"a packed layer cannot apply {activation!r} to its input")
+    return activation.before
+
+
+class PackedCausal(Packed, CausalLayer):
+    """A convolution over what was joined to its past: a product, whose outputs may be several positions."""
+
+    panels: Panels
+    stride: int
+    after = PLAIN
+    """The activation behind it, where it took that over."""
+
+    def forward(
+        self,
+        x: Tensor,
+        history: Tensor,
+        lengths: Tensor | None = None,
+        before: Activation = carry,
+        plus: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """As the ordinary layer."""
+        past = history if self.history_length else None
+        y, kept = self.panels.run(x, past, lengths=lengths, before=_before(before), after=self.after, plus=plus)
+        y = y.view(x.shape[0], x.shape[1] * self.stride, self.panels.out_features // self.stride)
+        return y, history if kept is None else kept
+
+    def compute(self, joined: Tensor) -> Tensor:  # noqa: ARG002
+        """Never on its own: joining is part of the product."""
+        raise StateError("a packed layer joins past and window itself")
+
+
+class PackedConv1d(PackedCausal, CausalConv1d):
+    """A convolution without a stride."""
+
+    def __init__(self, layer: CausalConv1d, library: CodecLibrary) -> None:
+        assert layer.stride == 1
+        nn.Module.__init__(self)
+        self.in_channels, self.history_length = layer.in_channels, layer.history_length
+        self.kernel_size, self.stride, self.dilation = layer.kernel_size, layer.stride, layer.dilation
+        self.panels = Panels(layer.conv.by_time, layer.conv.bias, library, layer.dilation)
+
+
+class PackedConvTranspose1d(PackedCausal, CausalConvTranspose1d):
+    """A transposed convolution: a convolution whose outputs are `stride` positions side by side."""
+
+    def __init__(self, layer: CausalConvTranspose1d, library: CodecLibrary) -> None:
+        nn.Module.__init__(self)
+        self.in_channels, self.history_length = layer.in_channels, layer.history_length
+        self.stride = layer.stride
+        bias = layer.conv.bias
+        assert bias is not None
+        oldest_first = layer.conv.by_time.view(self.in_channels, -1, self.stride, bias.shape[0]).flip(
+            1
+        )  # [in, age, phase, out]
+        self.panels = Panels(oldest_first.permute(2, 3, 1, 0).flatten(0, 1), bias.repeat(self.stride), library)
+
+
+class PackedDepthwise(Packed, CausalDepthwiseConv1d):
+    """A convolution of each channel by itself and the LayerNorm behind it, which it takes over."""
+
+    def __init__(self, layer: CausalDepthwiseConv1d, norm: nn.LayerNorm, library: CodecLibrary) -> None:
+        nn.Module.__init__(self)
+        self.in_channels, self.history_length = layer.in_channels, layer.history_length
+        self.library, self.dtype, self.eps = library, layer.conv.weight.dtype, norm.eps
+        self.in_features, self.out_features = layer.history_length + 1, layer.in_channels
+        bias = layer.conv.bias
+        assert bias is not None
+        self.taps: Tensor
+        self.bias: Tensor
+        self.norm: Tensor
+        self.shift: Tensor
+        parts = (layer.conv.weight[:, 0].t(), bias, norm.weight, norm.bias)
+        for name, part in zip(("taps", "bias", "norm", "shift"), parts, strict=True):
+            self.register_buffer(name, part.detach().float().contiguous(), persistent=False)
+
+    def forward(
+        self,
+        x: Tensor,
+        history: Tensor,
+        lengths: Tensor | None = None,
+        before: Activation = carry,
+        plus: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """As the ordinary layer; the result is normed."""
+        assert before is carry
+        assert plus is None
+        y, macs = torch.empty_like(x, memory_format=torch.contiguous_format), x.numel() * self.in_features
+        width = self.out_features
+        call, kept, _alive = prepared(x, history, self.dtype, width, lengths, Before(eps=self.eps), macs)
+        assert kept is not None
+        call.y = address(y)
+        room = torch.empty(call.threads, width)
+        numbers = (address(each) for each in (self.taps, self.bias, self.norm, self.shift, room))
+        self.library.depthwise(byref(call), *numbers, self.in_features, width, int(self.dtype == torch.bfloat16))
+        return y, kept

@@ -1,0 +1,245 @@
+"""Linears and stacks of decoder layers that run in C kernels.
+
+They share the weights of the modules that they are built from: a mapped file is multiplied in place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from ctypes import byref, c_void_p
+from functools import cached_property
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from legato.kernels.library import Library
+from legato.kernels.structs import BFLOAT16, FLOAT32, INT4, INT8, Cache, Layer, Map, Room, Stack
+from legato.models.layers.decoder_layer import DecoderLayer, GroupedAttention, KVLocations, KVView, Layers, run_layers
+from legato.models.layers.mlp import SwiGLU
+from legato.models.layers.rope import RopeTables
+from legato.weights.module_tree import replace_modules
+from legato.weights.quantization import KEPT
+from legato.weights.quantized_linear import FusedAttention, FusedSwiGLU, Int4Linear, Int8Linear
+
+_SUMMED_OUTPUTS = 64
+_Language = TypeVar("_Language", bound=nn.Module)
+
+
+def native_language(language: _Language, library: Library) -> _Language:
+    """Talker or code predictor with native linears where the kernels take them, and native layers where all are.
+
+    Linears in float32 stay as they are: the kernels gain nothing there. The heads in `KEPT` are left to the caller.
+    """
+
+    def replacement(name: str, child: nn.Module) -> nn.Module | None:
+        if isinstance(child, Int8Linear | Int4Linear):
+            return native_linear(child, library)
+        if isinstance(child, nn.Linear):
+            native = child.weight.dtype == torch.bfloat16 and child.weight.is_contiguous() and name not in KEPT
+            return native_linear(child, library) if native else None
+        if isinstance(child, Layers) and all_native(child):
+            return NativeLayers(child, library)
+        return None
+
+    return replace_modules(language, replacement)
+
+
+class NativeLinearBase(nn.Module):
+    """A linear that is multiplied in C. `args` describes it to the kernels; valid while this module is alive."""
+
+    bias: Tensor | None
+    args: Map
+
+    def __init__(self, inputs: int, outputs: int, library: Library) -> None:
+        super().__init__()
+        self.in_features, self.out_features, self.library = inputs, outputs, library
+
+    @cached_property
+    def prepared_bytes(self) -> int:
+        """Bytes of one input row after its preparation (quantization or packing)."""
+        return self.library.prepared(byref(self.args))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` [..., K] -> [..., N] in the dtype of `x`."""
+        rows = x.detach().float().reshape(-1, self.in_features).contiguous()
+        y = torch.empty(rows.shape[0], self.out_features)
+        ready = torch.empty(rows.shape[0] * self.prepared_bytes, dtype=torch.uint8)
+        scales = torch.empty(rows.shape[0])
+        addresses = [c_void_p(each.data_ptr()) for each in (rows, y, ready, scales)]
+        threads = ctypes.c_int64(torch.get_num_threads())
+        self.library.map(byref(self.args), ctypes.c_int64(rows.shape[0]), threads, *addresses)
+        y = y.view(*x.shape[:-1], self.out_features)
+        return (y if self.bias is None else y + self.bias).to(x.dtype)
+
+
+class NativeInt8Linear(NativeLinearBase):
+    """int8 weights times activations quantized to int8 with one scale per row, accumulated in int32."""
+
+    def __init__(self, linear: Int8Linear, library: Library) -> None:
+        super().__init__(linear.in_features, linear.out_features, library)
+        self.values, self.scales, self.bias = linear.values, linear.scales, linear.bias
+        self.sums: Tensor
+        self.register_buffer("sums", _channel_sums(linear.values), persistent=False)
+        addresses = (self.values.data_ptr(), self.scales.data_ptr(), self.sums.data_ptr())
+        self.args = Map(*addresses, self.out_features, self.in_features, INT8, int(library.amx))
+
+
+class NativeInt4Linear(NativeLinearBase):
+    """int4 weights with a scale and a zero point per group, times activations quantized to int8 per row."""
+
+    def __init__(self, linear: Int4Linear, library: Library) -> None:
+        super().__init__(linear.in_features, linear.out_features, library)
+        self.values, self.affine, self.bias = linear.values, linear.affine, None
+        addresses = (self.values.data_ptr(), self.affine.data_ptr(), None)
+        self.args = Map(*addresses, self.out_features, self.in_features, INT4)
+
+
+class NativeLinear(NativeLinearBase):
+    """bfloat16 or float32 weights times float32 activations, accumulated in float32.
+
+    `weight` [N, K], contiguous. bfloat16 weights give exactly the result of a float32 copy.
+    """
+
+    def __init__(self, linear: nn.Linear, library: Library) -> None:
+        super().__init__(linear.in_features, linear.out_features, library)
+        self.weight, self.bias = linear.weight, linear.bias
+        kind = BFLOAT16 if self.weight.dtype == torch.bfloat16 else FLOAT32
+        self.args = Map(self.weight.data_ptr(), None, None, self.out_features, self.in_features, kind)
+
+
+def native_linear(linear: Int8Linear | Int4Linear | nn.Linear, library: Library) -> NativeLinearBase:
+    """The native form of `linear`, on the same weights."""
+    if isinstance(linear, Int8Linear):
+        return NativeInt8Linear(linear, library)
+    if isinstance(linear, Int4Linear):
+        return NativeInt4Linear(linear, library)
+    return NativeLinear(linear, library)
+
+
+class NativeLayers(Layers):
+    """All layers of a step in one kernel call, where the KV view gives addresses; else one layer after another."""
+
+    def __init__(self, layers: Layers, library: Library) -> None:
+        super().__init__(layers)
+        self.library = library
+        self._norms = [[norm.detach().float() for norm in _norms(each)] for each in layers]
+        described = [_layer(each, norms) for each, norms in zip(layers, self._norms, strict=True)]
+        self._layer_args = (Layer * len(layers))(*described)
+        attention = _parts(layers[0])[0]
+        down = described[0].down
+        heads, kv_heads, d = attention.heads, attention.kv_heads, attention.head_dim
+        self._qkv_size, self._inner, self._attended_size = (heads + 2 * kv_heads) * d, down.k, heads * d
+        self._group = heads // kv_heads
+        self._prepared_row = max(library.prepared(byref(each)) for layer in described for each in _linears(layer))
+        self.stack = Stack(self._layer_args, len(layers), down.n, down.k, heads, kv_heads, d, attention.q_norm.eps)
+
+    def run(self, x: Tensor, *, rope: RopeTables, kv: KVView) -> Tensor:
+        """`x` [B, T, D] through all layers, in float32 inside."""
+        locations = kv.locations()
+        if locations is None or x.dtype == torch.float64:
+            return run_layers(self, x, rope=rope, kv=kv)
+        B, T, D = x.shape
+        used, wide = locations.used, x.float()
+        rows = wide.reshape(B * T, D).clone() if used is None else wide.reshape(B * T, D)[used]
+        cos, sin = (part.expand(B, 1, T, -1).reshape(B * T, -1) for part in rope)
+        if used is not None:
+            cos, sin = cos[used], sin[used]
+        self._call(locations, rows, cos.contiguous(), sin.contiguous())
+        if used is None:
+            return rows.view(B, T, D).to(x.dtype)
+        y = torch.zeros(B * T, D)
+        y[used] = rows
+        return y.view(B, T, D).to(x.dtype)
+
+    def _call(self, locations: KVLocations, rows: Tensor, cos: Tensor, sin: Tensor) -> None:
+        workspace, score_row, tensors = self.workspace(rows.shape[0], locations.span)
+        cache = cache_args(locations)
+        numbers = (ctypes.c_int64(number) for number in (rows.shape[0], score_row, torch.get_num_threads()))
+        addresses = (c_void_p(each.data_ptr()) for each in (rows, cos, sin))
+        self.library.layers(byref(self.stack), byref(cache), byref(workspace), *numbers, *addresses)
+        del tensors  # the workspace points into them
+
+    def workspace(self, count: int, span: int) -> tuple[Room, int, list[Tensor]]:
+        """Scratch for `count` rows that attend to `span` positions, the length of a row of scores, and its tensors."""
+        threads, width = torch.get_num_threads(), self.stack.width
+        score_row = max(self._group * span, self._inner)
+        shared = (count * max(self._qkv_size, 2 * self._inner), count * self._attended_size, count * width)
+        per_thread = (count * width, count * width, count, score_row)
+        parts = [torch.empty(size) for size in (*shared, *(threads * size for size in per_thread))]
+        parts.append(torch.empty(threads * count * self._prepared_row, dtype=torch.uint8))
+        return Room(*(part.data_ptr() for part in parts), self._prepared_row), score_row, parts
+
+
+def cache_args(locations: KVLocations) -> Cache:
+    """`locations` as the kernels take them; valid while its tensors are alive."""
+    keys, values = locations.keys, locations.values
+    layer, slot, head, position, _ = keys.stride()
+    return Cache(
+        keys.data_ptr(),
+        values.data_ptr(),
+        layer,
+        slot,
+        head,
+        position,
+        locations.slots.data_ptr(),
+        locations.positions.data_ptr(),
+        int(keys.dtype == torch.bfloat16),
+    )
+
+
+def all_native(layers: Layers) -> bool:
+    """Whether every linear of the layers is native."""
+    return all(
+        isinstance(part, NativeLinearBase)
+        for layer in layers
+        for part in layer.modules()
+        if isinstance(getattr(part, "in_features", None), int)
+    )
+
+
+def _layer(layer: nn.Module, norms: list[Tensor]) -> Layer:
+    attention, mlp = _parts(layer)
+    if isinstance(attention, FusedAttention):
+        qkv = [attention.qkv_proj]
+    else:
+        qkv = [attention.q_proj, attention.k_proj, attention.v_proj]
+    gate_up = [mlp.gate_up_proj] if isinstance(mlp, FusedSwiGLU) else [mlp.gate_proj, mlp.up_proj]
+    return Layer(
+        (Map * 3)(*(_args(each) for each in qkv)),
+        _args(attention.o_proj),
+        (Map * 2)(*(_args(each) for each in gate_up)),
+        _args(mlp.down_proj),
+        *(norm.data_ptr() for norm in norms),
+    )
+
+
+def _norms(layer: nn.Module) -> tuple[Tensor, ...]:
+    assert isinstance(layer, DecoderLayer)
+    attention = layer.self_attn
+    norms = (layer.input_layernorm, layer.post_attention_layernorm, attention.q_norm, attention.k_norm)
+    return tuple(norm.weight for norm in norms)
+
+
+def _parts(layer: nn.Module) -> tuple[GroupedAttention, SwiGLU]:
+    assert isinstance(layer, DecoderLayer)
+    return layer.self_attn, layer.mlp
+
+
+def _linears(layer: Layer) -> Iterator[Map]:
+    yield from (*layer.qkv, layer.out, *layer.gate_up, layer.down)
+
+
+def _args(module: nn.Module) -> Map:
+    assert isinstance(module, NativeLinearBase)
+    return module.args
+
+
+def _channel_sums(values: Tensor) -> Tensor:
+    """The sum of each output channel's weights, int32 [N].
+
+    A few channels at a time: torch widens what it sums, and large temporary tensors leave holes in the heap that the
+    process keeps (0.9 GB for the 0.6B model).
+    """
+    return torch.cat([part.sum(1, dtype=torch.int32) for part in torch.split(values, _SUMMED_OUTPUTS)])

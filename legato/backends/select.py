@@ -1,0 +1,80 @@
+"""Load a checkpoint and choose the backend that executes it.
+
+The CPU kernels are used where they are available, PyTorch everywhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from legato.backends.base import Backend
+from legato.backends.cpu.backend import CpuBackend
+from legato.backends.torch import TorchBackend
+from legato.backends.torch_quantized import TorchKernels
+from legato.config.quantization import NONE
+from legato.errors import InputError
+from legato.kernels.codec_library import codec_library
+from legato.kernels.library import Library, library
+from legato.weights.loading import DTYPES, LoadedModel, ProgressCallback, load_model
+
+AUTO = "auto"
+_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
+
+
+def load_backend(
+    folder: Path,
+    *,
+    device: str = "cpu",
+    dtype: str = AUTO,
+    codec_dtype: str = AUTO,
+    quant: str = NONE,
+    progress: ProgressCallback | None = None,
+) -> Backend:
+    """Load the checkpoint in `folder` and build its backend. No engine is started.
+
+    `dtype` of talker and code predictor, `codec_dtype` of the codec: "float32", "bfloat16" or "auto" (float32; on CUDA
+    bfloat16 for talker and code predictor). `quant`: see `load_model`. Raises `InputError` for an unknown device or
+    dtype, and the errors of `load_model`.
+    """
+    check_device(device)
+    model = load_model(
+        folder,
+        talker_dtype=resolve_dtype("dtype", dtype, default="float32" if device == "cpu" else "bfloat16"),
+        codec_dtype=resolve_dtype("codec_dtype", codec_dtype, default="float32"),
+        device=device,
+        quant=quant,
+        fast_int8=has_fast_int8(),
+        progress=progress,
+    )
+    return build_backend(model)
+
+
+def build_backend(model: LoadedModel, *, native: bool = True) -> Backend:
+    """The backend that executes `model`. Without `native` it is always PyTorch.
+
+    CUDA graphs need the engine's cache and slots; `backends.cuda_graphs` captures them on top of this backend.
+    """
+    if not native or model.device.type != "cpu":
+        return TorchBackend(model)
+    return CpuBackend(model, library(), codec_library())
+
+
+def has_fast_int8() -> bool:
+    """Whether this machine multiplies int8 weights faster than bfloat16 ones, by the kernels or by PyTorch."""
+    return isinstance(library(), Library) or TorchKernels.detect().int8
+
+
+def check_device(device: str) -> None:
+    """`InputError` for anything but cpu, cuda and cuda:N."""
+    if not _DEVICE.fullmatch(device):
+        raise InputError(f"unknown device {device!r}: use cpu, cuda or cuda:N", field="device")
+
+
+def resolve_dtype(field: str, dtype: str, *, default: str) -> str:
+    """`dtype`, or `default` for "auto"; `InputError` for an unknown one."""
+    if dtype == AUTO:
+        return default
+    if dtype not in DTYPES and dtype != "float16":  # `load_model` explains why float16 is not supported
+        raise InputError(f"unknown {field} {dtype!r}: use {AUTO}, {' or '.join(DTYPES)}", field=field)
+    return dtype

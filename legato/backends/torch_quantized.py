@@ -1,0 +1,99 @@
+"""Quantized linears by PyTorch's own CPU kernels. Used where the C kernels are not available."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from legato.weights.quantized_linear import GROUP, TINY, Int4Linear, Int8Linear, QuantizedLinear, dense_linear
+
+
+@dataclass(frozen=True, slots=True)
+class TorchKernels:
+    """The quantized kernels of PyTorch that are fast on this CPU: int8, int8 with VNNI, int4."""
+
+    int8: bool
+    vnni: bool
+    int4: bool
+
+    @staticmethod
+    def detect() -> TorchKernels:
+        """The int8 kernels are for x86, the int4 kernels for AVX2 and above."""
+        vector = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
+        int8 = vector and "x86" in torch.backends.quantized.supported_engines
+        return TorchKernels(int8=int8, vnni=int8 and bool(torch.cpu._is_vnni_supported()), int4=vector)
+
+
+def torch_linear(linear: QuantizedLinear, kernels: TorchKernels, dtype: torch.dtype) -> nn.Module:
+    """The fast form of `linear` if this CPU has it, else an ordinary linear of the dequantized weights."""
+    if isinstance(linear, Int8Linear) and kernels.int8:
+        return TorchInt8Linear(linear, levels=127 if kernels.vnni else 63)
+    if isinstance(linear, Int4Linear) and kernels.int4:
+        return TorchInt4Linear(linear)
+    return dense_linear(linear.dense(), linear.bias, dtype)
+
+
+class TorchInt8Linear(nn.Module):
+    """int8 weights times activations quantized to int8, accumulated in integers: independent of summation order.
+
+    Each row of the input has its own scale and is quantized to -levels .. levels. 127 levels need VNNI; without it the
+    kernel accumulates in 16 bits, which would overflow, and 63 levels are used.
+    """
+
+    def __init__(self, linear: Int8Linear, *, levels: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.levels = levels
+        self.bias: Tensor | None
+        self.register_buffer("bias", linear.bias.detach() if linear.bias is not None else None, persistent=False)
+        self._packed = _packed_int8(linear)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes that one call reads: the packed numbers and one scale per output."""
+        return self.out_features * (self.in_features + 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` [..., K] -> [..., N], computed in float32."""
+        wide = x.float()
+        peak = wide.abs().amax(-1, keepdim=True) + TINY
+        y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default(
+            wide / peak, 1 / self.levels, self.levels + 1, self._packed
+        )
+        y = y.mul_(peak)
+        return (y if self.bias is None else y + self.bias).to(x.dtype)
+
+
+def _packed_int8(linear: Int8Linear) -> torch.ScriptObject:
+    scales, zeros = linear.scales.double(), torch.zeros(linear.out_features, dtype=torch.int64)
+    # torch warns that quantized tensors are deprecated; the kernel has no other entry point yet.
+    with warnings.catch_warnings(record=True):
+        warnings.resetwarnings()
+        values = torch._make_per_channel_quantized_tensor(linear.values.contiguous(), scales, zeros, 0)
+        packed: torch.ScriptObject = torch.ops.quantized.linear_prepack(values, None)
+    return packed
+
+
+class TorchInt4Linear(nn.Module):
+    """int4 weights times bfloat16 activations, accumulated in float32."""
+
+    def __init__(self, linear: Int4Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(linear.numbers(), 1)
+        self.register_buffer("packed", packed, persistent=False)
+        self.register_buffer("affine", linear.affine.transpose(0, 1).contiguous(), persistent=False)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes that one call reads: half a byte per weight, four bytes per group."""
+        return self.out_features * self.in_features // 2 + self.out_features * self.in_features // GROUP * 4
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` [..., K] -> [..., N] in the dtype of `x`."""
+        rows = x.reshape(-1, self.in_features).to(torch.bfloat16)
+        y: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu.default(rows, self.packed, GROUP, self.affine)
+        return y.view(*x.shape[:-1], self.out_features).to(x.dtype)

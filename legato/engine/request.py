@@ -1,0 +1,190 @@
+"""Turn a caller's `SpeechRequest` into a `StreamRequest`: validate names, fill in defaults, compute a cloned voice.
+
+Runs in the caller's thread. Everything that can be refused without the text is refused here, before it is queued.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from legato.config.model import ModelConfig
+from legato.engine.flow_control import UNLIMITED, FlowControl
+from legato.engine.frontend import FrontEnd
+from legato.engine.packetizer import PacketPolicy
+from legato.engine.stream import StreamRequest
+from legato.engine.voice_cache import VoiceStore
+from legato.errors import InputError, UnknownVoiceError, UnsupportedError
+from legato.models.voice import ClonedVoice
+from legato.text.prompt import Instructions, instructions, resolve_language, resolve_speaker
+from legato.types import (
+    DEFAULT_PACKET_FRAMES,
+    SAMPLING_FIELDS,
+    PromptSpec,
+    SamplingOptions,
+    SamplingParams,
+    TextLayout,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Recording of a voice to clone: float32 [N] mono at the codec's sample rate. `transcript`: "" if not known."""
+
+    samples: npt.NDArray[np.float32]
+    transcript: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechRequest:
+    """Parameters of a request. None takes the checkpoint's default; `max_frames` 0 takes the budget of the text."""
+
+    voice: str = ""
+    language: str = "auto"
+    instruct: str = ""
+    reference: Reference | None = None
+    sampling: SamplingParams | None = None
+    layout: TextLayout | None = None
+    seed: int = 0
+    packet_frames: tuple[int, ...] = DEFAULT_PACKET_FRAMES
+    max_frames: int = 0
+    flow_control: FlowControl = UNLIMITED
+    speed: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The engine's request, and notes for the caller."""
+
+    request: StreamRequest
+    notes: tuple[str, ...]
+
+
+def resolve(
+    request: SpeechRequest, config: ModelConfig, front_end: FrontEnd, voices: VoiceStore, *, whole_text: bool
+) -> Resolved:
+    """Validate and complete a request. `whole_text`: all text is known, which decides the default layout."""
+    if request.max_frames < 0:
+        raise InputError(f"max_frames must be 0 (no limit) or more, not {request.max_frames}", field="max_frames")
+    if not 0 <= request.seed < 2**64:
+        raise InputError(f"seed must be between 0 and 2^64 - 1, not {request.seed}", field="seed")
+    packets = PacketPolicy(tuple(request.packet_frames))
+    speaker = _speaker(request, config)
+    resolve_language(config.talker, request.language, speaker)
+    notes: list[str] = []
+    instruct = _instruct(request, config, front_end, notes)
+    voice = _voice(request, config, front_end, voices, notes)
+    spec = PromptSpec(
+        language=request.language,
+        speaker=speaker,
+        layout=request.layout or default_layout(config, whole_text=whole_text),
+        instruct=instruct,
+        speaker_vector=voice is not None,
+        reference_text=voice.reference_text if voice is not None else (),
+        reference_frames=voice.frames if voice is not None else 0,
+    )
+    stream_request = StreamRequest(
+        spec=spec,
+        sampling=request.sampling or default_sampling(config),
+        seed=request.seed,
+        packets=packets,
+        max_frames=request.max_frames,
+        voice=voice,
+        flow_control=request.flow_control,
+        speed=_speed(request, config, front_end),
+    )
+    return Resolved(stream_request, tuple(notes))
+
+
+def default_layout(config: ModelConfig, *, whole_text: bool) -> TextLayout:
+    """As in the official package: WHOLE for built-in and designed voices, STREAMING for clones and text in pieces."""
+    if whole_text and config.kind in ("custom_voice", "voice_design"):
+        return TextLayout.WHOLE
+    return TextLayout.STREAMING
+
+
+def default_sampling(config: ModelConfig) -> SamplingParams:
+    """The checkpoint's `generation_config.json`."""
+    return config.generation.sampling
+
+
+def chosen_sampling(
+    config: ModelConfig, options: SamplingOptions, sampling: SamplingParams | None = None
+) -> SamplingParams:
+    """`sampling` (default: the checkpoint's) with `options` replaced. Unknown names are an `InputError`."""
+    unknown = sorted(set(options) - set(SAMPLING_FIELDS))
+    if unknown:
+        raise InputError(
+            f"unknown option {unknown[0]!r}; the sampling options are {', '.join(SAMPLING_FIELDS)}",
+            field=unknown[0],
+        )
+    return replace(sampling or default_sampling(config), **options)
+
+
+SLOWEST, FASTEST = 0.25, 4.0
+
+
+def _speed(request: SpeechRequest, config: ModelConfig, front_end: FrontEnd) -> float:
+    """The checked tempo; 1 is the voice's natural tempo."""
+    if not SLOWEST <= request.speed <= FASTEST:
+        raise InputError(f"speed must be between {SLOWEST} and {FASTEST:g}, not {request.speed}", field="speed")
+    if request.speed != 1.0 and not front_end.changes_speed:
+        hint = "" if config.kind == "base" else ", or describe the tempo in instruct"
+        raise UnsupportedError(
+            f"a {config.kind} checkpoint cannot change its tempo: leave speed at 1{hint}",
+            field="speed",
+        )
+    return request.speed
+
+
+def _speaker(request: SpeechRequest, config: ModelConfig) -> str:
+    """The speaker's name in lower case: the first one by default, "" if the model has none."""
+    names = config.talker.speakers
+    if config.kind in ("custom_voice", "embedded"):
+        if request.reference is not None:
+            raise UnsupportedError(
+                f"this is a {config.kind} checkpoint, which has built-in voices only ({', '.join(sorted(names))}); "
+                "load a Base checkpoint to clone one",
+                field="clone",
+            )
+        speaker = request.voice.strip().lower() or next(iter(names))
+        resolve_speaker(config.talker, speaker)
+        return speaker
+    if request.voice:
+        hint = "describe it with instruct" if config.kind == "voice_design" else "give a reference recording to clone"
+        raise UnknownVoiceError(f"this {config.kind} checkpoint has no voice {request.voice!r}: {hint}", field="voice")
+    return ""
+
+
+def _instruct(
+    request: SpeechRequest, config: ModelConfig, front_end: FrontEnd, notes: list[str]
+) -> tuple[tuple[int, ...], ...]:
+    text = request.instruct.strip()
+    if not text:
+        if config.kind == "voice_design":
+            notes.append("no instruct: this checkpoint invents a voice, a different one for each seed")
+        return ()
+    match instructions(config):
+        case Instructions.REFUSED:
+            raise UnsupportedError(f"a {config.kind} checkpoint takes no instruction", field="instruct")
+        case Instructions.IGNORED:
+            notes.append("this checkpoint ignores instruct (as the official package does)")
+            return ()
+        case Instructions.USED:
+            return front_end.instruct(text)
+
+
+def _voice(
+    request: SpeechRequest, config: ModelConfig, front_end: FrontEnd, voices: VoiceStore, notes: list[str]
+) -> ClonedVoice | None:
+    reference = request.reference
+    if reference is None:
+        if config.kind == "base":
+            raise InputError("a base checkpoint has no built-in voice: give a reference recording", field="clone")
+        return None
+    transcript = reference.transcript.strip()
+    if not transcript:
+        notes.append("no transcript of the reference: the clone uses only its speaker vector")
+    return voices.voice(reference.samples, front_end.reference(transcript) if transcript else ())

@@ -1,0 +1,233 @@
+/* All steps of a frame in one call: layers, final norm, logits, draw, and the drawn code's embedding as the next input.
+
+   Owns nothing: weights, cache, scratch and results are the caller's. structs.py mirrors the structs. */
+
+#include <stdlib.h>
+
+#include "layers.h"
+#include "layout.h"
+
+typedef struct {
+    const Stack *stack;
+    const Map *const *heads;                 /* for each book that is drawn */
+    const float *const *embeddings;          /* [codes, given], of each book but the last */
+    const Map *projection;                   /* from `given` to `width`; none where they are equal */
+    const float *projection_bias, *norm;     /* [width] each */
+    const float *cos, *sin;                  /* [books + 1, head_dim] */
+    int64_t books, codes, width, given, head_dim;
+    float eps;
+} Predictor;
+
+typedef struct {
+    const Cache *cache;
+    const Room *room;
+    int64_t score_row;
+    int64_t *slots, *positions; /* [2 rows], which `cache` points to */
+    float *x, *cos, *sin;       /* [2 rows, width], of which the first inputs are there; [2 rows, head_dim] */
+    float *normed, *logits;     /* [rows, width]; [rows, codes] */
+    float *embedded, *scales;   /* [rows, given]; [rows] */
+    uint8_t *ready;             /* [rows, the longest prepared row] */
+} Work;
+
+typedef struct {
+    const float *temperature;
+    const int64_t *top_k;
+    const float *top_p;
+} Settings;
+
+/* What is done to the logits of codebook 0 before they are drawn from, as sampling.py describes it. */
+typedef struct {
+    const uint8_t *seen;     /* [rows, V] */
+    const uint8_t *may_end;  /* [rows] */
+    const float *penalty;    /* [rows] */
+    int64_t codes, eos;
+} First;
+
+/* --- the draw, as sampling.py describes it ------------------------------------------------------------------------ */
+
+/* Whole numbers in the order of the floats; 0 and -0 are equal. */
+static inline uint32_t key_of(float x) {
+    uint32_t bits;
+    x += 0.0f;
+    memcpy(&bits, &x, 4);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+/* The `k`-th largest key. */
+static uint32_t kth_largest(const uint32_t *keys, int64_t V, int64_t k) {
+    uint32_t found = 0;
+    for (uint32_t bit = 0x80000000u; bit; bit >>= 1) {
+        uint32_t next = found | bit;
+        int32_t count = 0;
+        for (int64_t i = 0; i < V; i++) count += keys[i] >= next;
+        if (count >= k) found = next;
+    }
+    return found;
+}
+
+static int falling(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* Of candidates in falling order. Sums are made one after another, as torch makes them. */
+static int64_t drawn_rank(double *weights, int64_t count, float top_p, double uniform) {
+    double total = 0.0, running = 0.0, likely = 0.0;
+    int64_t positive = 0, rank = 0;
+    for (int64_t i = 0; i < count; i++) total += weights[i];
+    for (int64_t i = 0; i < count; i++) {
+        running += weights[i];
+        double before = running - weights[i];
+        if (!(before < (double)top_p * total || before == 0.0 || top_p >= 1.0f)) weights[i] = 0.0;
+        likely += weights[i];
+        positive += weights[i] > 0.0;
+    }
+    double target = uniform * likely;
+    likely = 0.0;
+    for (int64_t i = 0; i < count; i++) {
+        likely += weights[i];
+        rank += likely <= target;
+    }
+    return rank < positive ? rank : positive - 1;
+}
+
+/* Whether the row is finite. `keys`, `ranks` and `weights` have room for V numbers. */
+static int draw_row(const float *logits, int64_t V, float temperature, int64_t top_k, float top_p, double uniform,
+                    uint32_t *keys, uint64_t *ranks, double *weights, int64_t *code) {
+    float top = -INFINITY;
+    int64_t bad = 0, count = 0;
+    *code = 0;
+    for (int64_t i = 0; i < V; i++) {
+        bad += !(logits[i] < INFINITY);
+        top = logits[i] > top ? logits[i] : top;
+        keys[i] = key_of(logits[i]);
+    }
+    if (bad || top == -INFINITY) return 0;
+    if (temperature == 0.0f || top_k == 1) {
+        while (logits[*code] != top) ++*code;
+        return 1;
+    }
+    uint32_t least = top_k && top_k < V ? kth_largest(keys, V, top_k) : 0;
+    for (int64_t i = 0; i < V; i++)
+        if (keys[i] >= least && logits[i] > -INFINITY) ranks[count++] = (uint64_t)keys[i] << 32 | (0xffffffffu - i);
+    qsort(ranks, (size_t)count, sizeof *ranks, falling);
+    for (int64_t i = 0; i < count; i++) {
+        float x = logits[0xffffffffu - (uint32_t)ranks[i]];
+        weights[i] = exp((double)(x - top) / (double)temperature);
+    }
+    *code = 0xffffffffu - (uint32_t)ranks[drawn_rank(weights, count, top_p, uniform)];
+    return 1;
+}
+
+/* The logits of one row of codebook 0 after the penalty, -inf where nothing may be drawn. */
+static const float *processed(const First *first, int64_t row, int64_t V, const float *logits, float *to) {
+    const uint8_t *seen = first->seen + row * V;
+    float penalty = first->penalty[row];
+    for (int64_t i = 0; i < V; i++) {
+        float x = logits[i], other = x > 0.0f ? x / penalty : x * penalty;
+        int legal = i == first->eos ? first->may_end[row] : i < first->codes;
+        to[i] = !legal ? -INFINITY : seen[i] ? other : x;
+    }
+    return to;
+}
+
+/* One code a row, of codebook 0 where there is a `first`, into `codes`, whose rows are `codes_row` apart, as those of
+   `uniform` are `uniform_row`; where a row is not finite `finite` becomes 0. Not 0 if there is no memory. */
+int legato_draw(int64_t rows, int64_t V, int64_t threads, const float *logits, const First *first,
+                const Settings *settings, const double *uniform, int64_t uniform_row, int64_t *codes, int64_t codes_row,
+                uint8_t *finite) {
+    size_t each = (size_t)V * (sizeof(float) + sizeof(uint32_t) + sizeof(uint64_t) + sizeof(double));
+    char *space = malloc((size_t)rows * each);
+    if (!space) return 1;
+#pragma omp parallel for schedule(static) num_threads((int)(rows < threads ? rows : threads)) if (rows > 1)
+    for (int64_t r = 0; r < rows; r++) {
+        double *weights = (double *)(space + (size_t)r * each);
+        uint64_t *ranks = (uint64_t *)(weights + V);
+        uint32_t *keys = (uint32_t *)(ranks + V);
+        const float *row = logits + r * V;
+        if (first) row = processed(first, r, V, row, (float *)(keys + V));
+        finite[r] &= (uint8_t)draw_row(row, V, settings->temperature[r], settings->top_k[r], settings->top_p[r],
+                                       uniform[r * uniform_row], keys, ranks, weights, codes + r * codes_row);
+    }
+    free(space);
+    return 0;
+}
+
+/* --- the frame --------------------------------------------------------------------------------------------------- */
+
+/* Positions `from` to `end` of every row through the layers, row by row in `x`. */
+static void step(const Predictor *p, const Work *work, int64_t rows, int64_t threads, int64_t from, int64_t end) {
+    int64_t fresh = end - from, d = p->head_dim;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t at = 0; at < fresh; at++) {
+            int64_t i = r * fresh + at;
+            work->slots[i] = r;
+            work->positions[i] = from + at;
+            memcpy(work->cos + i * d, p->cos + (from + at) * d, (size_t)d * sizeof(float));
+            memcpy(work->sin + i * d, p->sin + (from + at) * d, (size_t)d * sizeof(float));
+        }
+    legato_layers(p->stack, work->cache, work->room, rows * fresh, work->score_row, threads, work->x, work->cos, work->sin);
+    for (int64_t r = 0; r < rows; r++)
+        norm(work->x + ((r + 1) * fresh - 1) * p->width, p->norm, p->width, p->eps, work->normed + r * p->width);
+}
+
+/* The drawn codes of book `j` as the next inputs. */
+static void embed(const Predictor *p, const Work *work, int64_t rows, int64_t threads, int64_t j, const int64_t *codes,
+                  int64_t codes_row) {
+    float *to = p->projection ? work->embedded : work->x;
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(to + r * p->given, p->embeddings[j] + codes[r * codes_row] * p->given, (size_t)p->given * sizeof(float));
+    if (!p->projection) return;
+    legato_map(p->projection, rows, threads, to, work->x, work->ready, work->scales);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < p->width; i++) work->x[r * p->width + i] += p->projection_bias[i];
+}
+
+/* `codes` [rows, books + 1], the first of each is there; `noise` alike; `finite` [rows], true before. Not 0 if there is
+   no memory. */
+int legato_frame(const Predictor *p, const Work *work, const Settings *settings, int64_t rows, int64_t threads,
+                 const double *noise, int64_t *codes, uint8_t *finite) {
+    int64_t Q = p->books + 1;
+    for (int64_t j = 0; j < p->books; j++) {
+        if (j > 0) embed(p, work, rows, threads, j - 1, codes + j, Q);
+        step(p, work, rows, threads, j > 0 ? j + 1 : 0, j + 2);
+        legato_map(p->heads[j], rows, threads, work->normed, work->logits, work->ready, work->scales);
+        if (legato_draw(rows, p->codes, threads, work->logits, 0, settings, noise + j + 1, Q, codes + j + 1, Q, finite))
+            return 1;
+    }
+    return 0;
+}
+
+/* --- the layout of the structs, see layout.h ------------------------------------------------------------------------- */
+
+const FieldLayout *legato_lm_layout(void) {
+    static const FieldLayout table[] = {
+        LAYOUT_OF(Map), FIELD_OF(Map, values), FIELD_OF(Map, scales), FIELD_OF(Map, sums), FIELD_OF(Map, n),
+            FIELD_OF(Map, k), FIELD_OF(Map, kind), FIELD_OF(Map, tiles),
+        LAYOUT_OF(Layer), FIELD_OF(Layer, qkv), FIELD_OF(Layer, out), FIELD_OF(Layer, gate_up), FIELD_OF(Layer, down),
+            FIELD_OF(Layer, input_norm), FIELD_OF(Layer, post_norm), FIELD_OF(Layer, q_norm), FIELD_OF(Layer, k_norm),
+        LAYOUT_OF(Stack), FIELD_OF(Stack, layers), FIELD_OF(Stack, count), FIELD_OF(Stack, width),
+            FIELD_OF(Stack, inner), FIELD_OF(Stack, heads), FIELD_OF(Stack, kv_heads), FIELD_OF(Stack, head_dim),
+            FIELD_OF(Stack, eps),
+        LAYOUT_OF(Cache), FIELD_OF(Cache, keys), FIELD_OF(Cache, values), FIELD_OF(Cache, layer),
+            FIELD_OF(Cache, slot), FIELD_OF(Cache, head), FIELD_OF(Cache, position), FIELD_OF(Cache, slots),
+            FIELD_OF(Cache, positions), FIELD_OF(Cache, half),
+        LAYOUT_OF(Room), FIELD_OF(Room, wide), FIELD_OF(Room, mixed), FIELD_OF(Room, narrow),
+            FIELD_OF(Room, residual), FIELD_OF(Room, normed), FIELD_OF(Room, scales), FIELD_OF(Room, scores),
+            FIELD_OF(Room, ready), FIELD_OF(Room, ready_row),
+        LAYOUT_OF(Predictor), FIELD_OF(Predictor, stack), FIELD_OF(Predictor, heads), FIELD_OF(Predictor, embeddings),
+            FIELD_OF(Predictor, projection), FIELD_OF(Predictor, projection_bias), FIELD_OF(Predictor, norm),
+            FIELD_OF(Predictor, cos), FIELD_OF(Predictor, sin), FIELD_OF(Predictor, books),
+            FIELD_OF(Predictor, codes), FIELD_OF(Predictor, width), FIELD_OF(Predictor, given),
+            FIELD_OF(Predictor, head_dim), FIELD_OF(Predictor, eps),
+        LAYOUT_OF(Work), FIELD_OF(Work, cache), FIELD_OF(Work, room), FIELD_OF(Work, score_row),
+            FIELD_OF(Work, slots), FIELD_OF(Work, positions), FIELD_OF(Work, x), FIELD_OF(Work, cos),
+            FIELD_OF(Work, sin), FIELD_OF(Work, normed), FIELD_OF(Work, logits), FIELD_OF(Work, embedded),
+            FIELD_OF(Work, scales), FIELD_OF(Work, ready),
+        LAYOUT_OF(Settings), FIELD_OF(Settings, temperature), FIELD_OF(Settings, top_k), FIELD_OF(Settings, top_p),
+        LAYOUT_OF(First), FIELD_OF(First, seen), FIELD_OF(First, may_end), FIELD_OF(First, penalty),
+            FIELD_OF(First, codes), FIELD_OF(First, eos),
+        END_OF_LAYOUT,
+    };
+    return table;
+}

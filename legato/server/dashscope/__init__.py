@@ -1,0 +1,1 @@
+"""The DashScope realtime WebSocket route."""

@@ -1,0 +1,90 @@
+"""Resolve the model and voice names in a request.
+
+A voice name is looked up in this order: the model's built-in voices, uploaded voices, configured aliases, OpenAI's
+voice names. OpenAI's names map to the built-in voices in checkpoint order, so that different names give different
+voices as far as the model has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from legato.config.model import ModelConfig
+from legato.config.server import OPENAI_VOICES, ServerConfig
+from legato.errors import UnknownVoiceError
+from legato.server.errors import ApiError
+from legato.server.voices import UploadedVoice, VoiceFolder
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceChoice:
+    """A resolved voice: a built-in `speaker`, an uploaded voice, or neither (the model's default)."""
+
+    speaker: str = ""
+    uploaded: UploadedVoice | None = None
+
+
+class ModelNames:
+    """Name lookup for one server."""
+
+    def __init__(self, config: ServerConfig, model: ModelConfig, folder: VoiceFolder) -> None:
+        self._config = config
+        self._model = model
+        self._folder = folder
+
+    @property
+    def speakers(self) -> tuple[str, ...]:
+        """The model's built-in voices."""
+        return tuple(self._model.talker.speakers)
+
+    def models(self) -> tuple[str, ...]:
+        """The model's id, then its aliases."""
+        return (self._config.model_id, *(name for name in self._config.model_aliases if name != self._config.model_id))
+
+    def check_model(self, name: str) -> None:
+        """Raise 404 unless `name` is the loaded model, one of its aliases, or empty."""
+        if name and name not in self.models():
+            aliases = ", ".join(self.models()[1:]) or "none"
+            raise ApiError(
+                404,
+                "model_not_found",
+                f"unknown model {name!r}: this server runs {self._config.model_id!r} (aliases: {aliases})",
+                param="model",
+            )
+
+    def voice(self, name: str) -> VoiceChoice:
+        """Resolve a voice name; "" and "default" select the model's default. Raises `UnknownVoiceError`."""
+        name = name.strip()
+        if not name or name.lower() == "default":
+            return VoiceChoice()
+        choice = self._find(name) or self._find_alias(name.lower())
+        if choice is None:
+            available = [*self.speakers, *(voice.name for voice in self._folder.voices())]
+            raise UnknownVoiceError(
+                f"unknown voice {name!r}: available are {', '.join(available) or 'no voices'}, "
+                "and OpenAI's voice names as aliases",
+                field="voice",
+            )
+        return choice
+
+    def _find(self, name: str) -> VoiceChoice | None:
+        """A built-in or uploaded voice."""
+        if name.lower() in self.speakers:
+            return VoiceChoice(speaker=name.lower())
+        uploaded = self._folder.find(name)
+        return VoiceChoice(uploaded=uploaded) if uploaded else None
+
+    def _find_alias(self, name: str) -> VoiceChoice | None:
+        if name in self._config.voice_aliases:
+            target = self._config.voice_aliases[name]
+            choice = self._find(target)
+            if choice is None:
+                raise UnknownVoiceError(
+                    f"voice {name!r} is configured as an alias of {target!r}, which does not exist", field="voice"
+                )
+            return choice
+        if name not in OPENAI_VOICES:
+            return None
+        if self.speakers:
+            return VoiceChoice(speaker=self.speakers[OPENAI_VOICES.index(name) % len(self.speakers)])
+        return VoiceChoice()  # no built-in voices: the engine's error says what the model needs instead

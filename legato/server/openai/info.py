@@ -1,0 +1,78 @@
+"""Routes about the server itself: health, readiness, metrics and models. None of them waits for the engine."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from legato import __version__
+from legato.server.metrics import CONTENT_TYPE
+from legato.server.openai.speech_request import supports_cloning, supports_word_times
+from legato.server.state import ServerState, state_of
+from legato.text.prompt import Instructions, allowed_languages, instructions
+
+router = APIRouter()
+
+
+@router.get("/health", summary="Liveness", response_model=dict[str, str])
+async def health(request: Request) -> Response:
+    """200 while the engine works, also during warm-up and shutdown; 503 if it is dead or stuck."""
+    fault = state_of(request).readiness.engine_fault
+    if fault is None:
+        return JSONResponse({"status": "ok"})
+    return JSONResponse({"status": fault}, status_code=503)
+
+
+@router.get("/ready", summary="Readiness")
+async def ready(request: Request) -> Response:
+    """200 after warm-up, while the engine works, and until shutdown begins; 503 otherwise."""
+    readiness = state_of(request).readiness
+    if readiness.ready:
+        return JSONResponse({"status": "ready"})
+    return JSONResponse({"status": readiness.status}, status_code=503, headers={"Retry-After": "2"})
+
+
+@router.get("/metrics", summary="Prometheus metrics", response_class=Response)
+async def metrics(request: Request) -> Response:
+    """Engine and request metrics in Prometheus' text format."""
+    return Response(state_of(request).metrics.text(), media_type=CONTENT_TYPE)
+
+
+@router.get("/v1/models", summary="List the model and its aliases")
+async def models(request: Request) -> dict[str, object]:
+    """OpenAI's model list. The first entry is the loaded model and includes its capabilities."""
+    state = state_of(request)
+    entries = [_model_entry(name, is_alias=index > 0) for index, name in enumerate(state.names.models())]
+    entries[0]["legato"] = capabilities(state)
+    return {"object": "list", "data": entries}
+
+
+@router.get("/v1/models/{model:path}", summary="Get a model")
+async def model(request: Request, model: str) -> dict[str, object]:
+    """The loaded model, under its id or an alias."""
+    state = state_of(request)
+    state.names.check_model(model)
+    return {**_model_entry(model, is_alias=model != state.config.model_id), "legato": capabilities(state)}
+
+
+def _model_entry(name: str, *, is_alias: bool) -> dict[str, object]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "alias" if is_alias else "legato"}
+
+
+def capabilities(state: ServerState) -> dict[str, object]:
+    """The features of the loaded model."""
+    config = state.tts.model.config
+    return {
+        "version": __version__,
+        "ready": state.readiness.ready,
+        "kind": config.kind,
+        "sample_rate": state.tts.sample_rate_hz,
+        "frame_ms": 1000 * config.codec.frame_samples / config.codec.sample_rate_hz,
+        "voices": list(state.names.speakers),
+        "languages": list(allowed_languages(config.talker)),
+        "clones": supports_cloning(state.tts),
+        "keeps_voices": supports_cloning(state.tts) and state.config.voices_folder is not None,
+        "word_times": supports_word_times(state.tts),
+        "instructions": instructions(config) is Instructions.USED,
+        "speed": state.tts.changes_speed,
+    }

@@ -1,0 +1,89 @@
+"""`/v1/audio/voices`: list, upload and delete voices.
+
+An uploaded recording is decoded and checked in a thread, then stored as the samples that the model uses.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+
+from legato.audio.reference import load_reference
+from legato.errors import InputError
+from legato.server.bodies import read_body
+from legato.server.bridge import Pool
+from legato.server.errors import ApiError
+from legato.server.openai.speech_request import check_recording, cloning_unsupported, supports_cloning
+from legato.server.state import state_of
+from legato.server.voices import UploadedVoice, validate_name
+
+router = APIRouter()
+
+_UPLOAD_NAMES = ("audio_sample", "ref_audio", "file")
+_FORM = {
+    "type": "object",
+    "required": ["name", "audio_sample"],
+    "properties": {
+        "name": {"type": "string", "description": "Name of the voice."},
+        "audio_sample": {
+            "type": "string",
+            "format": "binary",
+            "description": "The reference recording. Also accepted as file or ref_audio.",
+        },
+        "ref_text": {"type": "string", "description": "Transcript of the recording; improves speaker similarity."},
+    },
+}
+
+
+@router.get("/v1/audio/voices", summary="List voices")
+async def voices(request: Request) -> dict[str, object]:
+    """Accepted values of `voice`, and the details of uploaded voices."""
+    state = state_of(request)
+    uploaded = [_voice_json(voice) for voice in state.voices.voices()] if supports_cloning(state.tts) else []
+    return {"voices": [*state.names.speakers, *(str(voice["name"]) for voice in uploaded)], "uploaded_voices": uploaded}
+
+
+@router.post(
+    "/v1/audio/voices",
+    status_code=201,
+    summary="Upload a voice to clone",
+    openapi_extra={"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}},
+)
+async def upload(request: Request) -> JSONResponse:
+    """Store a recording as a named voice, replacing an uploaded voice with the same name."""
+    state = state_of(request)
+    body = await read_body(request, upload_names=_UPLOAD_NAMES)
+    if not body.is_form:
+        raise ApiError(415, "unsupported_media_type", "send multipart/form-data with name and audio_sample")
+    if not supports_cloning(state.tts):
+        raise cloning_unsupported(state)
+    if not body.upload:
+        raise ApiError(400, "invalid_request", "the form has no file audio_sample", param="audio_sample")
+    name = validate_name(str(body.fields.get("name", "")))
+    transcript = str(body.fields.get("ref_text", "")).strip()
+    if name.lower() in state.names.speakers:
+        raise InputError(f"{name!r} is a built-in voice of the model: choose another name", field="name")
+    recording = check_recording(body.upload, state.config.reference_bytes)
+    rate_hz = state.tts.sample_rate_hz
+    samples = await state.bridge.in_thread(Pool.REFERENCE, load_reference, recording, rate_hz)
+    voice = await state.bridge.in_thread(Pool.DISK, state.voices.add, name, samples, rate_hz, transcript)
+    return JSONResponse(_voice_json(voice), status_code=201)
+
+
+@router.delete("/v1/audio/voices/{voice}", summary="Delete an uploaded voice")
+async def delete(request: Request, voice: str) -> dict[str, object]:
+    """Delete an uploaded voice by id or name."""
+    state = state_of(request)
+    deleted = await state.bridge.in_thread(Pool.DISK, state.voices.delete, voice)
+    return {"id": deleted.id, "name": deleted.name, "object": "audio.voice.deleted", "deleted": True}
+
+
+def _voice_json(voice: UploadedVoice) -> dict[str, object]:
+    return {
+        "id": voice.id,
+        "name": voice.name,
+        "object": "audio.voice",
+        "created_at": voice.created_s,
+        "seconds": voice.seconds,
+        "ref_text": voice.transcript,
+    }

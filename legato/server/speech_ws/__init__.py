@@ -1,0 +1,1 @@
+"""The WebSocket route `/v1/audio/speech/stream`."""

@@ -1,0 +1,1 @@
+"""The web page: static files and the routes that serve them."""

@@ -1,0 +1,294 @@
+"""Wyoming protocol over TCP, for Home Assistant: complete texts and streaming text.
+
+`serve_wyoming` opens the listening socket. A `WyomingConnection` serves one client with its own session. Events are
+those of the `wyoming` package, but they are read here with size limits, because a header may claim any length. The
+protocol has no authentication: listen on trusted networks only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+from wyoming import audio as wyoming_audio
+from wyoming.error import Error
+from wyoming.event import Event, Eventable, async_write_event
+from wyoming.info import Attribution, Describe, Info, TtsProgram, TtsVoice
+from wyoming.ping import Ping, Pong
+from wyoming.tts import (
+    Synthesize,
+    SynthesizeChunk,
+    SynthesizeStart,
+    SynthesizeStop,
+    SynthesizeStopped,
+    SynthesizeVoice,
+)
+
+from legato import __version__
+from legato.audio.formats import AudioFormat
+from legato.engine.request import SpeechRequest
+from legato.errors import InputError, LegatoError, UnsupportedError
+from legato.server.connections import ACCEPT_BATCH, max_connections, widen_accept_queue
+from legato.server.drain import CUT
+from legato.server.errors import ApiError
+from legato.server.openai.schemas import SpeechOptions
+from legato.server.openai.speech_request import build_request
+from legato.server.session_runner import SessionRunner
+from legato.server.session_settings import check_request, limits_of
+from legato.server.state import ServerState
+from legato.server.utterance_encoder import UtteranceEncoder
+from legato.session.events import AudioEnd, AudioPacket, AudioStart, SessionOutput, UtteranceFailed, UtteranceId
+from legato.text.prompt import allowed_languages
+
+log = logging.getLogger("legato.server")
+
+ROUTE = "wyoming"
+MAX_EVENT_BYTES = 2**20
+BUFFER_MS = 30_000
+
+
+async def serve_wyoming(state: ServerState, host: str, port: int) -> asyncio.Server:
+    """Start listening. The caller closes the server."""
+
+    clients = 0
+
+    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal clients
+        if clients >= max_connections(state.config.connections) or state.readiness.draining:
+            writer.close()
+            return
+        clients += 1
+        try:
+            await serve_client(reader, writer)
+        finally:
+            clients -= 1
+
+    async def serve_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = SpeechRequest()
+        limits = limits_of(state, request, buffer_ms=BUFFER_MS)
+        async with SessionRunner(state, ROUTE, request, limits) as session:
+            with state.drain.track(lambda: not session.idle):
+                await WyomingConnection(state, session, reader, writer).run()
+
+    server = await asyncio.start_server(client, host, port, limit=MAX_EVENT_BYTES, backlog=ACCEPT_BATCH)
+    for listener in server.sockets:
+        widen_accept_queue(listener)
+    return server
+
+
+async def read_event(reader: asyncio.StreamReader) -> Event:
+    """Read the next event. `InputError` if it is malformed or too large, `EOFError` at the end of the connection."""
+    try:
+        line = await reader.readuntil(b"\n")
+        header = json.loads(line)
+        if not isinstance(header, dict) or not isinstance(header.get("type"), str):
+            raise InputError("an event must be a JSON object with a type")
+        data = header.get("data") or {}
+        if not isinstance(data, dict):
+            raise InputError("the data of an event must be a JSON object")
+        data_length, payload_length = header.get("data_length") or 0, header.get("payload_length") or 0
+        lengths = (data_length, payload_length)
+        if not all(isinstance(length, int) and 0 <= length <= MAX_EVENT_BYTES for length in lengths):
+            raise InputError(f"the data and the payload of an event are limited to {MAX_EVENT_BYTES} bytes each")
+        if data_length:
+            data = {**data, **json.loads(await reader.readexactly(data_length))}
+        payload = await reader.readexactly(payload_length)
+        return Event(header["type"], data, payload or None)
+    except asyncio.IncompleteReadError as error:
+        raise EOFError from error
+    except (ValueError, TypeError, RecursionError, asyncio.LimitOverrunError) as error:
+        raise InputError(f"not a Wyoming event: {str(error)[:100]}") from None
+
+
+class WyomingConnection:
+    """Serves one client, from connect to disconnect."""
+
+    def __init__(
+        self, state: ServerState, session: SessionRunner, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._state = state
+        self._session = session
+        self._reader = reader
+        self._writer = writer
+        self._streaming = False
+        """True between `synthesize-start` and `synthesize-stop`."""
+        self._streamed: set[UtteranceId] = set()
+        """Utterances with streaming text. Only their end is reported, by `synthesize-stopped`."""
+        self._encoders: dict[UtteranceId, UtteranceEncoder] = {}
+
+    async def run(self) -> None:
+        """Serve until the client disconnects, is idle for too long, or sends a malformed event."""
+        receiving = asyncio.create_task(self._receive_events())
+        sending = asyncio.create_task(self._send_outputs())
+        drained = asyncio.create_task(self._state.drain.wait_until_idle(lambda: self._session.idle))
+        try:
+            await asyncio.wait({receiving, sending, drained}, return_when=asyncio.FIRST_COMPLETED)
+            if drained.done() and not drained.result():
+                await self._send_error(ApiError(503, "server_stopping", CUT))
+            for task in (receiving, sending):
+                if task.done():
+                    task.result()
+        except (EOFError, ConnectionError, asyncio.TimeoutError):
+            log.debug("a Wyoming client disconnected or timed out")
+        finally:
+            receiving.cancel()
+            sending.cancel()
+            drained.cancel()
+            await asyncio.gather(receiving, sending, drained, return_exceptions=True)
+            self._writer.close()
+
+    # --- from the client ----------------------------------------------------------------------------------------------
+
+    async def _receive_events(self) -> None:
+        while True:
+            try:
+                event = await asyncio.wait_for(read_event(self._reader), self._state.config.idle_s)
+            except asyncio.TimeoutError:
+                if self._session.waiting_for_client:
+                    raise
+                continue  # a client that listens has no reason to send
+            except InputError as error:
+                await self._send_error(error)
+                return  # the start of the next event is unknown
+            try:
+                await self._process(event)
+            except (LegatoError, ApiError) as error:
+                await self._send_error(error)
+
+    async def _process(self, event: Event) -> None:
+        kind = event.type
+        if Describe.is_type(kind):
+            await self._send(self._info())
+        elif Ping.is_type(kind):
+            await self._send(Pong())
+        elif Synthesize.is_type(kind):
+            if not self._streaming:  # in a stream: the whole text again, for servers without streaming
+                self._session.check_accepting()
+                await self._configure(event)
+                self._session.speak(_text(event))
+        elif SynthesizeStart.is_type(kind):
+            self._session.check_accepting()
+            await self._configure(event)
+            self._streaming = True
+        elif SynthesizeChunk.is_type(kind):
+            if not self._streaming:
+                raise InputError("synthesize-chunk is not allowed before synthesize-start")
+            if text := _text(event):
+                self._streamed.add(self._session.add_text(text))
+        elif SynthesizeStop.is_type(kind) and self._streaming:
+            self._streaming = False
+            if self._session.open_utterance is not None:
+                self._session.end_utterance()
+            else:  # no text came
+                await self._send(SynthesizeStopped())
+
+    async def _configure(self, event: Event) -> None:
+        """Apply the voice and the language of an event."""
+        if self._streaming:
+            raise InputError("the previous text stream was not ended with synthesize-stop")
+        if event.data.get("text_format") not in (None, "text"):
+            raise UnsupportedError(f"text_format {event.data['text_format']!r} is not supported; send plain text")
+        voice_data = event.data.get("voice") or {}
+        voice = SynthesizeVoice.from_dict(voice_data) if isinstance(voice_data, dict) else None
+        name, language = (voice.name or "", voice.language or "") if voice else ("", "")
+        if not isinstance(name, str) or not isinstance(language, str):
+            raise InputError("name and language of a voice must be strings", field="voice")
+        request = await build_request(self._state, SpeechOptions(voice=name, language=self._language(language)))
+        check_request(self._state, request)
+        self._session.configure(request, limits_of(self._state, request, buffer_ms=BUFFER_MS))
+
+    def _language(self, code: str) -> str:
+        """The model's name of a language; of a code such as en-GB only the first part counts."""
+        short = code.split("-")[0].split("_")[0].lower()
+        return LANGUAGES.get(short, code) or "auto"
+
+    # --- to the client ------------------------------------------------------------------------------------------------
+
+    async def _send_outputs(self) -> None:
+        async for output in self._session.outputs():
+            await self._send_output(output)
+
+    async def _send_output(self, output: SessionOutput) -> None:
+        rate_hz = self._state.tts.sample_rate_hz
+        match output:
+            case AudioStart(utterance_id=utterance_id):
+                self._encoders[utterance_id] = UtteranceEncoder(AudioFormat.PCM, rate_hz, rate_hz)
+                await self._send(wyoming_audio.AudioStart(rate=rate_hz, width=2, channels=1))
+            case AudioPacket(utterance_id=utterance_id, packet=packet):
+                data = self._encoders[utterance_id].encode(packet)
+                await self._send(wyoming_audio.AudioChunk(rate=rate_hz, width=2, channels=1, audio=data))
+            case AudioEnd(utterance_id=utterance_id):
+                del self._encoders[utterance_id]
+                await self._send(wyoming_audio.AudioStop())
+                await self._send_stopped(utterance_id)
+            case UtteranceFailed(utterance_id=utterance_id, error=error):
+                await self._send_error(error)
+                if self._encoders.pop(utterance_id, None):
+                    await self._send(wyoming_audio.AudioStop())
+                await self._send_stopped(utterance_id)
+
+    async def _send_stopped(self, utterance_id: UtteranceId) -> None:
+        if utterance_id in self._streamed:
+            self._streamed.discard(utterance_id)
+            await self._send(SynthesizeStopped())
+
+    async def _send_error(self, error: LegatoError | ApiError) -> None:
+        await self._send(Error(text=str(error), code=error.code))
+
+    async def _send(self, event: Eventable) -> None:
+        await asyncio.wait_for(async_write_event(event.event(), self._writer), self._state.config.stall_s)
+
+    def _info(self) -> Info:
+        """The answer to `describe`: model, voices and languages."""
+        model = self._state.tts.model.config
+        attribution = Attribution(name="Legato", url="")
+        languages = [_code(name) for name in allowed_languages(model.talker) if name != "auto"]
+        names = [*self._state.names.speakers, *(voice.name for voice in self._state.voices.voices())]
+        voices = [
+            TtsVoice(
+                name=name,
+                attribution=attribution,
+                installed=True,
+                description=name,
+                version=__version__,
+                languages=languages,
+            )
+            for name in names
+        ]
+        program = TtsProgram(
+            name="legato",
+            attribution=attribution,
+            installed=True,
+            description=self._state.config.model_id,
+            version=__version__,
+            voices=voices,
+            supports_synthesize_streaming=True,
+        )
+        return Info(tts=[program])
+
+
+LANGUAGES = {
+    "zh": "chinese",
+    "en": "english",
+    "ja": "japanese",
+    "ko": "korean",
+    "de": "german",
+    "fr": "french",
+    "ru": "russian",
+    "pt": "portuguese",
+    "es": "spanish",
+    "it": "italian",
+}
+
+
+def _code(language: str) -> str:
+    """The code of a language, or its name if it has none in `LANGUAGES`."""
+    return next((code for code, name in LANGUAGES.items() if name == language), language)
+
+
+def _text(event: Event) -> str:
+    text = event.data.get("text")
+    if not isinstance(text, str):
+        raise InputError(f"{event.type} needs a string field text", field="text")
+    return text

@@ -1,0 +1,1 @@
+"""Checkpoints: finding and reading files, name mapping, loading, quantization, and random checkpoints."""

@@ -1,0 +1,265 @@
+"""Load a checkpoint folder into modules: `load_model`. No engine, no kernels.
+
+Files are mapped, modules are built without memory, and tensors are assigned one at a time. A tensor whose dtype is
+already right stays a view of the mapped file, which must not be rewritten in place while the model is in use; any other
+tensor is converted into memory of its own. So private memory peaks at the converted weights plus one tensor. Names are
+those of `name_mapping`; all mismatches are listed in one `TensorError`.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from legato.config.checkpoint import read_model_config
+from legato.config.codec_checkpoint import codec_location
+from legato.config.model import ModelConfig, PhoneTextConfig
+from legato.config.quantization import NONE
+from legato.errors import StateError, TensorError, UnsupportedError
+from legato.models.code_predictor.predictor import CodePredictor
+from legato.models.codec.decoder import CodecDecoder
+from legato.models.codec.encoder import CodecEncoder
+from legato.models.codec.quantizer import bake_codebook
+from legato.models.codec.upsample import pass_idle_units
+from legato.models.durations import DurationNet
+from legato.models.speaker import SpeakerEncoder
+from legato.models.talker.backbone import Talker
+from legato.weights import name_mapping as names
+from legato.weights.meta_init import empty_modules
+from legato.weights.progress import Progress, ProgressCallback
+from legato.weights.quantization import choose_quantization, quantize_modules, quantized_names
+from legato.weights.safetensors_reader import STORED_BYTES, StoredTensors, weight_files
+
+__all__ = ["LoadedModel", "Progress", "ProgressCallback", "load_model"]
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+INTEGER = ("I8", "U8")
+"""Stored dtypes of quantized numbers; only integer parameters take them."""
+AS_STORED = frozenset(("model.text_embedding.weight",))
+"""Parameters that keep the dtype of the file, mapped: a table of 150,000 rows of which a text needs a few dozen."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """The weights of one checkpoint as reference modules, in evaluation mode and without gradients.
+
+    `encoder` and `speaker_encoder` exist in Base checkpoints only, `durations` in the embedded voice only. Talker and
+    predictor compute in `language_dtype`, the codec in its own dtype; RVQ tables, speaker encoder and duration net are
+    always float32. Linears of talker and predictor that are stored in bfloat16 keep that dtype when they compute in
+    float32 (see `models.layers.linear`), and the text embedding is as in the file. `quant`: the quantization of talker
+    and predictor; `quant_note`: why it was chosen, "" if there is nothing to say.
+    """
+
+    folder: Path
+    config: ModelConfig
+    talker: Talker
+    code_predictor: CodePredictor
+    decoder: CodecDecoder
+    encoder: CodecEncoder | None = None
+    speaker_encoder: SpeakerEncoder | None = None
+    durations: DurationNet | None = None
+    quant: str = NONE
+    quant_note: str = ""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.talker.codec_head.weight.device
+
+    @property
+    def language_dtype(self) -> torch.dtype:
+        """The dtype that talker and code predictor compute in."""
+        return self.talker.codec_head.weight.dtype
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        """The dtype of the KV cache: that of the talker, or bfloat16 where its weights are quantized anyway."""
+        return self.language_dtype if self.quant == NONE else torch.bfloat16
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A module to fill, its prefix in the file and its dtype.
+
+    `kept`: parameters that keep the dtype of the file; `kept_bf16`: parameters that keep it where it is bfloat16.
+    """
+
+    prefix: str
+    module: nn.Module
+    dtype: torch.dtype
+    kept: frozenset[str] = frozenset()
+    kept_bf16: frozenset[str] = frozenset()
+
+
+def load_model(
+    folder: Path,
+    *,
+    talker_dtype: str = "float32",
+    codec_dtype: str = "float32",
+    device: str = "cpu",
+    codec_folder: Path | None = None,
+    quant: str = NONE,
+    fast_int8: bool = True,
+    progress: ProgressCallback | None = None,
+) -> LoadedModel:
+    """Load the checkpoint in `folder` (see `config.checkpoint` for where its speech tokenizer is searched).
+
+    `talker_dtype` is that of talker and code predictor; both dtypes are "float32" or "bfloat16". `quant` quantizes
+    their weights (`weights.quantization`); a checkpoint that is stored quantized is loaded as stored. `fast_int8`:
+    whether "auto" may choose int8 (see `backends.select.has_fast_int8`). Raises `CheckpointError`, `ConfigError` or
+    `TensorError` naming what is wrong, and `UnsupportedError` for another dtype or mode.
+    """
+    language_dtype, sound_dtype = _dtype("talker_dtype", talker_dtype), _dtype("codec_dtype", codec_dtype)
+    config = read_model_config(folder, codec_folder)
+    choice = choose_quantization(quant, config.quantization, device, fast_int8=fast_int8)
+    with empty_modules():
+        talker = Talker(config.talker)
+        predictor = CodePredictor(config.code_predictor, config.talker.stack.hidden_size)
+        decoder = CodecDecoder(config.codec.decoder)
+        speaker = SpeakerEncoder(config.speaker_encoder) if config.speaker_encoder is not None else None
+        durations = _duration_net(config)
+        encoder = None
+        if config.kind == "base" and config.codec.encoder is not None:
+            encoder = CodecEncoder(config.codec.encoder, config.codec.frame_samples)
+        if config.quantization != NONE:
+            talker = quantize_modules(talker, config.quantization)
+            predictor = quantize_modules(predictor, config.quantization)
+    quantize_now = choice.mode if config.quantization == NONE else NONE
+    quantize = quantize_now != NONE
+    main = [
+        _language_part(names.TALKER, talker, language_dtype, quantize=quantize),
+        _language_part(names.CODE_PREDICTOR, predictor, language_dtype, quantize=quantize),
+        *_optional_part(names.SPEAKER_ENCODER, speaker, torch.float32),
+        *_optional_part(names.DURATIONS, durations, torch.float32),
+    ]
+    codec = [_Part(names.DECODER, decoder, sound_dtype), *_optional_part(names.ENCODER, encoder, sound_dtype)]
+    _fill(main, folder, names.unused_in_main(config.kind), device, progress)
+    unused = names.unused_in_codec(config.codec.encoder, encoder_built=encoder is not None)
+    _fill(codec, codec_location(folder, codec_folder), unused, device, progress)
+    pass_idle_units(decoder.decoder)
+    if quantize:
+        talker, predictor = quantize_modules(talker, quantize_now), quantize_modules(predictor, quantize_now)
+    return LoadedModel(
+        folder=folder,
+        config=config,
+        talker=talker,
+        code_predictor=predictor,
+        decoder=decoder,
+        encoder=encoder,
+        speaker_encoder=speaker,
+        durations=durations,
+        quant=choice.mode,
+        quant_note=choice.note,
+    )
+
+
+def _language_part(prefix: str, module: nn.Module, dtype: torch.dtype, *, quantize: bool) -> _Part:
+    """Talker or code predictor. Weights that will be quantized are not converted first."""
+    kept = {name for name, parameter in module.named_parameters() if not parameter.is_floating_point()}
+    kept |= {name for name, _ in module.named_parameters() if name.endswith((".scales", ".affine"))}
+    linears = quantized_names(module)
+    if quantize:
+        kept |= linears
+    return _Part(prefix, module, dtype, AS_STORED | kept, linears)
+
+
+def _optional_part(prefix: str, module: nn.Module | None, dtype: torch.dtype) -> list[_Part]:
+    return [] if module is None else [_Part(prefix, module, dtype)]
+
+
+def _dtype(field: str, name: str) -> torch.dtype:
+    if name == "float16":
+        raise UnsupportedError(
+            f"{field} float16 is not supported: activations of the official weights exceed its largest value (65504) "
+            "and become infinite; use bfloat16, which takes the same memory, or float32",
+            field=field,
+        )
+    if name not in DTYPES:
+        raise UnsupportedError(f"{field} must be one of {', '.join(DTYPES)}, not {name!r}", field=field)
+    return DTYPES[name]
+
+
+def _duration_net(config: ModelConfig) -> DurationNet | None:
+    text = config.talker.text
+    if not isinstance(text, PhoneTextConfig):
+        return None
+    return DurationNet(
+        phones=len(text.phones),
+        speakers=len(config.talker.speakers),
+        sizes=text.duration,
+        look_ahead=text.look_ahead_phones,
+    )
+
+
+# --- filling ---------------------------------------------------------------------------------------------------------
+
+
+def _fill(
+    parts: list[_Part], folder: Path, unused: names.Unused, device: str, progress: ProgressCallback | None
+) -> None:
+    """Give every parameter of `parts` its tensor from the files of `folder`, after checking all names and shapes."""
+    with ExitStack() as stack:
+        tensors = StoredTensors(stack, weight_files(folder))
+        wanted = [(part, names.sources(part.module, part.prefix)) for part in parts]
+        wrong = names.faults((source for _, table in wanted for source in table.values()), tensors.shapes, unused)
+        wrong += _undecodable(wanted, tensors)
+        if wrong:
+            raise TensorError(f"{folder} does not hold the tensors of its config.json:\n  " + "\n  ".join(wrong))
+        total = sum(tensors.bytes(source) for _, table in wanted for source in table.values())
+        done = 0
+        for part, table in wanted:
+            for name, source in table.items():
+                stays = name in part.kept or (name in part.kept_bf16 and tensors.stored[source.names[0]] == "BF16")
+                dtype = None if stays else part.dtype
+                wanted_order = part.module.get_parameter(name).stride()
+                _assign(part.module, name, _ordered(_converted(tensors, source, dtype, device), wanted_order))
+                done += tensors.bytes(source)
+                if progress is not None:
+                    progress(Progress("load", part.prefix.rstrip("."), done, total))
+            _finish(part.module)
+
+
+def _undecodable(wanted: list[tuple[_Part, dict[str, names.Source]]], tensors: StoredTensors) -> list[str]:
+    return [
+        f"stored as {tensors.stored[name]}: {name} (this engine reads {', '.join(_readable(part, parameter))} here)"
+        for part, table in wanted
+        for parameter, source in table.items()
+        for name in source.names
+        if name in tensors.stored and tensors.stored[name] not in _readable(part, parameter)
+    ]
+
+
+def _readable(part: _Part, parameter: str) -> list[str]:
+    integer = not part.module.get_parameter(parameter).is_floating_point()
+    return [dtype for dtype in STORED_BYTES if (dtype in INTEGER) == integer]
+
+
+def _converted(tensors: StoredTensors, source: names.Source, dtype: torch.dtype | None, device: str) -> Tensor:
+    if source.baked:
+        total, usage = (tensors.read(name) for name in source.names)
+        return bake_codebook(total, usage).to(device)
+    return tensors.read(source.names[0]).to(device=device, dtype=dtype)
+
+
+def _ordered(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """The tensor in the memory order of the module: a matmul reads a convolution's weight as a matrix."""
+    if tensor.stride() == strides:
+        return tensor
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def _assign(module: nn.Module, name: str, tensor: Tensor) -> None:
+    path, _, leaf = name.rpartition(".")
+    module.get_submodule(path).register_parameter(leaf, nn.Parameter(tensor, requires_grad=False))
+
+
+def _finish(module: nn.Module) -> None:
+    """Check that no tensor is left on the meta device (its contents would be undefined) and switch to eval mode."""
+    unfilled = [name for name, tensor in (*module.named_parameters(), *module.named_buffers()) if tensor.is_meta]
+    if unfilled:
+        raise StateError(f"{type(module).__name__} has tensors that no file fills: {', '.join(unfilled)}")
+    module.eval()

@@ -1,0 +1,136 @@
+"""Choose a quantization mode, and quantize the linear layers of talker and code predictor.
+
+Linears with the same input become one: queries, keys and values; gate and up. The talker's head, the norms and the
+embeddings keep their format: they are small, or only looked up. The mode depends on the machine and on the request at
+load, never on batch composition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from legato.config.quantization import AUTO, CHOICES, INT4, INT8, NONE
+from legato.errors import UnsupportedError
+from legato.models.layers.decoder_layer import GroupedAttention
+from legato.models.layers.mlp import SwiGLU
+from legato.weights.module_tree import replace_modules, shallow_copy
+from legato.weights.quantized_linear import (
+    FusedAttention,
+    FusedSwiGLU,
+    Int4Linear,
+    Int8Linear,
+    QuantizedLinear,
+    dense_linear,
+    fits_int4,
+    to_int4,
+    to_int8,
+)
+
+KEPT = ("codec_head",)
+"""Linears that are never quantized: the first code decides what is said, and its head is read once per frame."""
+_Module = TypeVar("_Module", bound=nn.Module)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantChoice:
+    """The mode in effect, and a note on why, "" where there is nothing to say."""
+
+    mode: str
+    note: str
+
+
+def choose_quantization(asked: str, stored: str, device: str, *, fast_int8: bool) -> QuantChoice:
+    """The mode for a checkpoint stored as `stored` ("none" if it is not quantized).
+
+    `fast_int8`: whether this machine multiplies int8 weights faster than bfloat16 ones. Raises `UnsupportedError` for a
+    mode that is not available.
+    """
+    if asked not in CHOICES:
+        raise UnsupportedError(f"unknown quantization {asked!r}: use {', '.join(CHOICES)}", field="quant")
+    if stored != NONE and asked not in (stored, AUTO, NONE):
+        raise UnsupportedError(
+            f"this checkpoint is stored as {stored} and cannot become {asked}: quantize the original instead",
+            field="quant",
+        )
+    on_cpu = device.startswith("cpu")
+    mode = stored if stored != NONE else asked
+    if mode == AUTO:
+        if not on_cpu:
+            return QuantChoice(NONE, f"quant none: quantized weights run on the CPU only, and this is {device}")
+        if fast_int8:
+            return QuantChoice(INT8, "quant int8 (auto): int8 weights take half the memory bandwidth of bfloat16")
+        return QuantChoice(NONE, "quant none (auto): this machine has no fast int8 kernels")
+    if mode == NONE:
+        return QuantChoice(NONE, "")
+    if not on_cpu:
+        raise UnsupportedError(f"quant {mode} runs on the CPU only, not on {device}: use none", field="quant")
+    return QuantChoice(mode, f"quant {mode} (as stored)" if stored != NONE else f"quant {mode}")
+
+
+def quantize_modules(module: _Module, mode: str) -> _Module:
+    """A copy of `module` with quantized linears; meta linears become meta quantized linears. `module` is unchanged.
+
+    With int4, linears outside the layers, which are read once per frame, get int8.
+    """
+
+    def quantized(name: str, child: nn.Module) -> nn.Module | None:
+        if isinstance(child, GroupedAttention):
+            qkv = _fused((child.q_proj, child.k_proj, child.v_proj), mode)
+            return FusedAttention(child, qkv, _fused((child.o_proj,), mode))
+        if isinstance(child, SwiGLU):
+            gate_up = _fused((child.gate_proj, child.up_proj), mode)
+            return FusedSwiGLU(gate_up, _fused((child.down_proj,), mode))
+        if isinstance(child, nn.Linear) and name not in KEPT and name not in _OF_LAYERS:
+            return _fused((child,), INT8)
+        return None
+
+    return replace_modules(module, quantized)
+
+
+_OF_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""Linears that `quantize_modules` handles with the attention or feed-forward block that holds them."""
+
+
+def quantized_names(module: nn.Module) -> frozenset[str]:
+    """Names of the weights below `module` that `quantize_modules` would quantize."""
+    return frozenset(
+        f"{name}.weight"
+        for name, part in module.named_modules()
+        if isinstance(part, nn.Linear) and name.rpartition(".")[2] not in KEPT
+    )
+
+
+def dequantized_copy(module: _Module) -> _Module:
+    """A float32 copy with ordinary linears of the same weights: the reference for quantized and low-precision math."""
+    if isinstance(module, Int8Linear | Int4Linear):
+        raise TypeError("a quantized linear has no copy of its own type; copy the module that holds it")
+    shell = shallow_copy(module)
+    for name, child in module._modules.items():
+        if child is None:
+            continue
+        if isinstance(child, Int8Linear | Int4Linear):
+            shell._modules[name] = dense_linear(child.dense(), child.bias, torch.float32)
+        else:
+            shell._modules[name] = dequantized_copy(child)
+    for name, parameter in module._parameters.items():
+        if parameter is not None:
+            shell._parameters[name] = nn.Parameter(parameter.detach().float(), requires_grad=False)
+    return shell
+
+
+def _fused(linears: Sequence[nn.Module], mode: str) -> QuantizedLinear:
+    """One quantized linear of several with the same input, their outputs one after another."""
+    dense = [each for each in linears if isinstance(each, nn.Linear)]
+    in_features, out_features = dense[0].in_features, sum(each.out_features for each in dense)
+    bias, small = dense[0].bias, mode == INT4 and fits_int4(in_features, out_features)
+    if dense[0].weight.is_meta:
+        if small:
+            return Int4Linear(in_features, out_features)
+        return Int8Linear(in_features, out_features, bias=bias is not None)
+    weight = torch.cat([each.weight.detach() for each in dense])
+    return to_int4(weight) if small else to_int8(weight, None if bias is None else bias.detach())

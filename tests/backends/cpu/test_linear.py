@@ -1,0 +1,133 @@
+"""Compiled products are exact sums whatever the sizes; compiled attention is the library's, near and far back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from legato.backends.cpu.lm import NativeInt8Linear, NativeLayers, NativeLinear
+from legato.backends.select import build_backend, load_backend
+from legato.kernels.library import Library, library
+from legato.models.talker.backbone import Talker
+from legato.models.talker.state import KVRows, RowKVView, TalkerCache, poison
+from legato.weights.loading import load_model
+from legato.weights.quantized_linear import Int8Linear
+from tests.conftest import TinyCheckpoint
+
+COMPILED = library()
+pytestmark = pytest.mark.skipif(not isinstance(COMPILED, Library), reason=f"nothing compiled here: {COMPILED}")
+
+
+def made(inputs: int, outputs: int, rows: int) -> tuple[NativeInt8Linear, Tensor]:
+    """Any map and any inputs; both ends of what 8 bits hold are among the weights."""
+    assert isinstance(COMPILED, Library)
+    source = torch.Generator().manual_seed(inputs + 1000 * outputs)
+    store = Int8Linear(inputs, outputs, bias=False)
+    store.values.copy_(torch.randint(-128, 128, (outputs, inputs), generator=source))
+    store.scales.copy_(torch.rand(outputs, generator=source) + 0.5)
+    return NativeInt8Linear(store, COMPILED), torch.randn(rows, inputs, generator=source)
+
+
+@settings(max_examples=60, deadline=None)
+@given(inputs=st.integers(1, 400), outputs=st.integers(1, 9), rows=st.integers(1, 19))
+def test_sums_are_exact(inputs: int, outputs: int, rows: int) -> None:
+    linear, x = made(inputs, outputs, rows)
+    got = linear(x)
+    peaks = x.abs().amax(1, keepdim=True)
+    numbers = (x * (torch.full_like(peaks, 127) / peaks)).round()
+    wanted = (numbers.long() @ linear.values.long().T).float() * linear.scales * (peaks / 127)
+    assert torch.equal(got, wanted)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 19])
+def test_a_row_is_the_same_alone(rows: int) -> None:
+    linear, x = made(1030, 33, rows)
+    together = linear(x)
+    assert torch.equal(together, torch.cat([linear(row[None]) for row in x]))
+    assert rows == 1 or not torch.equal(together.roll(1, 0), together)
+
+
+def made_half(inputs: int, outputs: int, rows: int) -> tuple[NativeLinear, Tensor]:
+    assert isinstance(COMPILED, Library)
+    source = torch.Generator().manual_seed(inputs + 1000 * outputs)
+    linear = nn.Linear(inputs, outputs, bias=False)
+    weight = torch.randn(outputs, inputs, generator=source).bfloat16()
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    return NativeLinear(linear, COMPILED), torch.randn(rows, inputs, generator=source)
+
+
+@settings(max_examples=60, deadline=None)
+@given(inputs=st.integers(1, 400), outputs=st.integers(1, 9), rows=st.integers(1, 40))
+def test_halves_are_multiplied_in_float32(inputs: int, outputs: int, rows: int) -> None:
+    """As near to float64 as float32 sums are, where inputs rounded to bfloat16 would be far off."""
+    linear, x = made_half(inputs, outputs, rows)
+    weight = linear.weight.double()
+    wanted, reach = x.double() @ weight.T, x.double().abs() @ weight.abs().T
+    assert ((linear(x) - wanted).abs() <= 1e-6 * reach).all()
+    rounded = x.bfloat16().double() @ weight.T
+    # The control needs several values: a single rounding error may be tiny by chance.
+    assert min(inputs, rows * outputs) < 8 or not ((rounded - wanted).abs() <= 1e-6 * reach).all()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 7, 8, 12, 31, 32, 33, 70])
+def test_a_row_of_halves_is_the_same_alone(rows: int) -> None:
+    linear, x = made_half(1030, 33, rows)
+    together = linear(x)
+    assert torch.equal(together, torch.cat([linear(row[None]) for row in x]))
+    x[0, 5] = float("nan")
+    poisoned = linear(x)
+    assert poisoned[0].isnan().all()
+    assert torch.equal(poisoned[1:], together[1:])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_checkpoint_in_bfloat16_is_computed_from_as_it_lies(dtype: str, tiny_checkpoint: TinyCheckpoint) -> None:
+    """Layers in C are what the ordinary modules give: in float32 to its rounding, in bfloat16 nearer than those."""
+    folder = tiny_checkpoint("tiny-custom-voice")
+    model = load_model(folder, talker_dtype=dtype)
+    ready, plain = (build_backend(model, native=native).talker for native in (True, False))
+    exact = load_model(folder).talker
+    assert isinstance(ready.model.layers, NativeLayers)
+    x = torch.randn(2, 19, exact.config.stack.hidden_size, generator=torch.Generator().manual_seed(3)).bfloat16()
+
+    def hidden(talker: Talker, kept: torch.dtype) -> Tensor:
+        cache = TalkerCache.allocate(talker.config.stack, 3, 19, kept)
+        of = x.to(talker.codec_head.weight.dtype)
+        return talker.forward_all(cache, KVRows.of([2, 0]), of, torch.zeros(2, dtype=torch.int64)).double()
+
+    with torch.inference_mode():
+        wanted = hidden(exact, torch.float32)
+        got, usual = (hidden(each, getattr(torch, dtype)) for each in (ready, plain))
+    worst, before = (got - wanted).abs().max(), (usual - wanted).abs().max()
+    assert worst < 2e-5 if dtype == "float32" else worst < before
+    assert not torch.equal(got, usual), "nothing was computed in C"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_over_many_positions_is_the_librarys(
+    dtype: torch.dtype, tiny_checkpoint: TinyCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """37 positions: two whole blocks of 16 and a part, one position a call, and in one call to the bit the same."""
+    talker = load_backend(tiny_checkpoint("tiny-custom-voice"), quant="int8").talker
+    x = torch.randn(2, 37, talker.config.stack.hidden_size, generator=torch.Generator().manual_seed(3))
+
+    def hidden(step: int) -> Tensor:
+        cache = TalkerCache.allocate(talker.config.stack, 3, 37, dtype)
+        poison(cache, KVRows.of(range(3)))
+        rows, parts = KVRows.of([2, 0]), []
+        for start in range(0, 37, step):
+            part = x[:, start : start + step]
+            parts.append(talker.forward_all(cache, rows, part, torch.full((2,), start)))
+        return torch.cat(parts, dim=1)
+
+    with torch.inference_mode():
+        got = hidden(1)
+        assert torch.equal(hidden(37), got)
+        monkeypatch.setattr(RowKVView, "locations", lambda _: None)
+        wanted = hidden(1)
+    assert (got - wanted).abs().max() < 0.05 * wanted.abs().max()
+    assert not torch.equal(got, wanted), "the library's attention was not asked"
+    assert (got[:, 20] - got[:, 36]).abs().max() > 0.3 * got.abs().max()

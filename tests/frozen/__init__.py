@@ -1,0 +1,1 @@
+"""Recordings of what Legato does today, seen from outside. A rename must change none of them."""

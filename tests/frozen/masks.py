@@ -1,0 +1,93 @@
+"""Replaces what differs between runs in a message: ids, times, the version, and the cut into packets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import legato
+
+IDS = frozenset({"id", "event_id", "response_id", "item_id", "request_id", "session_id", "x-request-id"})
+TIMES = frozenset({"timing", "server-timing", "date", "created_at"})
+HEARD = frozenset({"sent_samples", "heard_text", "heard_chars", "heard_error_chars"})
+"""In a report of an interruption these depend on when it came."""
+BY_CLOCK = frozenset({"played_samples"})
+"""So does this, unless the client said what it has played."""
+
+Message = dict[str, object]
+PACKED = ("audio", "words")
+
+
+def masked(value: object, *, also: frozenset[str] = frozenset()) -> object:
+    """`value` with the fields that differ between runs replaced by marks. Prose of errors is replaced too."""
+    if isinstance(value, Mapping):
+        if value.get("played_by") == "clock":
+            also = also | BY_CLOCK
+        return {str(name): _field(str(name), each, also) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [masked(each, also=also) for each in value]
+    return "<version>" if value == legato.__version__ else value
+
+
+def _field(name: str, value: object, also: frozenset[str]) -> object:
+    if name in IDS and isinstance(value, str) and value:
+        known = value.split("_")[0] if "_" in value else ""
+        return f"<{known} id>" if known in ("req", "resp", "item", "event", "sess") else value
+    if name in TIMES and value:
+        return "<times>"
+    if name in HEARD or name in also:
+        return f"<{type(value).__name__}>"
+    if name == "message" and isinstance(value, str):
+        return "<message>"
+    return masked(value, also=also)
+
+
+class Transcript:
+    """Messages in the order in which they came. Packets that follow each other are one entry, however they were cut.
+
+    How an utterance is cut into packets depends on the speed of the machine, and so does where between packets its
+    word times come: in one run of packets, audio comes first, then all words.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[Message] = []
+
+    def add(self, message: Mapping[str, object]) -> None:
+        """A message that is recorded as it is, apart from masks."""
+        body = masked(message)
+        assert isinstance(body, dict)
+        self.entries.append(body)
+
+    def audio(self, kind: str, samples: int, fields: Mapping[str, object]) -> None:
+        """A packet with so many samples; `fields` are those of its message, without audio."""
+        body = masked(fields)
+        self._packed(kind, {"packed": "audio", "fields": body, "samples": samples})
+
+    def words(self, kind: str, words: object, fields: Mapping[str, object]) -> None:
+        """Word times that came between packets."""
+        assert isinstance(words, list)
+        self._packed(kind, {"packed": "words", "fields": masked(fields), "words": words})
+
+    def _packed(self, kind: str, entry: Message) -> None:
+        entry["type"] = kind
+        run: list[Message] = []
+        while self.entries and "packed" in self.entries[-1]:
+            run.insert(0, self.entries.pop())
+        for at, old in enumerate(run):
+            if old["type"] == kind and old["fields"] == entry["fields"]:
+                run[at] = _joined(old, entry)
+                break
+        else:
+            run.append(entry)
+        self.entries += sorted(run, key=lambda each: PACKED.index(str(each["packed"])))
+
+
+def _joined(old: Message, new: Message) -> Message:
+    if old["packed"] == "words":
+        first, second = old["words"], new["words"]
+        assert isinstance(first, list)
+        assert isinstance(second, list)
+        return {**old, "words": first + second}
+    first, second = old["samples"], new["samples"]
+    assert isinstance(first, int)
+    assert isinstance(second, int)
+    return {**old, "samples": first + second}

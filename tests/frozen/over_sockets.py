@@ -1,0 +1,211 @@
+"""Transcripts of the two WebSocket routes. Sent messages are part of them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Coroutine, Mapping
+from typing import TypeVar
+
+from websockets.asyncio.client import ClientConnection, connect
+
+from tests.frozen.masks import Message, Transcript
+from tests.frozen.subjects import Subjects
+
+T = TypeVar("T")
+STREAM = "/v1/audio/speech/stream"
+REALTIME = "/api-ws/v1/realtime"
+SHORT: Message = {"voice": "ryan", "seed": 3, "max_new_tokens": 6}
+LONG: Message = {"voice": "ryan", "seed": 3, "max_new_tokens": 150}
+TEXT = "A long speech that somebody will break off. "
+
+
+class Talk:
+    """One connection and what was said on it."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+        self._rate_hz = 24_000
+        self.transcript = Transcript()
+
+    async def send(self, kind: str, **fields: object) -> None:
+        """Send a message and record it."""
+        self.transcript.add({"sent": {"type": kind, **fields}})
+        await self._socket.send(json.dumps({"type": kind, **fields}))
+
+    async def until(self, *kinds: str, silent: bool = False) -> None:
+        """Record messages until one of these types came ("audio": sound in any form).
+
+        `silent` records no sound and nothing of its utterance: how much comes after a cancel depends on when it came.
+        """
+        kind = ""
+        while kind not in kinds:
+            frame = await self._socket.recv()
+            if isinstance(frame, bytes):
+                kind = "audio"
+                if not silent:
+                    self.transcript.audio("binary", len(frame) // 2, {})
+                continue
+            kind = self._record(json.loads(frame), silent=silent)
+
+    def _record(self, message: Message, *, silent: bool) -> str:
+        kind = str(message["type"])
+        field = next((name for name in ("audio_b64", "delta") if name in message), "")
+        if silent and kind.startswith(("audio.", "response.audio.delta")):
+            return "audio" if field else kind
+        if field:
+            samples = len(base64.b64decode(str(message.pop(field)))) // 2
+            places = {name: value for name, value in message.items() if name not in ("first_sample", "samples")}
+            self.transcript.audio(kind, samples, places)
+            return "audio"
+        if "words" in message:
+            self.transcript.words(kind, message.pop("words"), message)
+        else:
+            self.transcript.add(message)
+        return kind
+
+    async def closed(self) -> None:
+        """Record how the server ends the connection."""
+        async for _ in self._socket:
+            raise AssertionError("the server says more")
+        self.transcript.add({"closed": self._socket.close_code})
+
+
+def run(work: Coroutine[None, None, T]) -> T:
+    """Run one client; a client that hangs fails."""
+    return asyncio.run(asyncio.wait_for(work, 40))
+
+
+# --- /v1/audio/speech/stream -----------------------------------------------------------------------------------------
+
+
+def take_stream(subjects: Subjects) -> object:
+    """Text in pieces, both transports, a cancel, refusals, and word times."""
+    speaker, reader = (url.replace("http", "ws") + STREAM for url in (subjects.speaker(), subjects.reader()))
+    return {
+        "binary": run(_spoken(speaker, SHORT)),
+        "base64": run(_spoken(speaker, {**SHORT, "audio_transport": "base64"})),
+        "sentences": run(_spoken(speaker, {**SHORT, "max_new_tokens": 2, "split_granularity": "sentence"})),
+        "cancelled": run(_cancelled(speaker)),
+        "refused": run(_refused(speaker)),
+        "words": run(_spoken(reader, {"word_timestamps": True})),
+    }
+
+
+async def _spoken(url: str, config: Message) -> list[Message]:
+    async with connect(url) as socket:
+        talk = Talk(socket)
+        await talk.send("session.config", **config)
+        await talk.until("session.configured")
+        await talk.send("input.text", text="Some wo")
+        await talk.send("input.text", text="rds. And more.")
+        await talk.send("input.done")
+        await talk.until("session.done")
+        await talk.send("session.close")
+        await talk.closed()
+    return talk.transcript.entries
+
+
+async def _cancelled(url: str) -> list[Message]:
+    async with connect(url) as socket:
+        talk = Talk(socket)
+        await talk.send("session.config", **LONG)
+        await talk.until("session.configured")
+        await talk.send("input.text", text=TEXT * 5)
+        await talk.send("input.done")
+        await talk.until("audio.start")
+        await talk.until("audio", silent=True)
+        await talk.send("input.cancel", utterance_index=0, played_through_sample=960)
+        await talk.until("input.cancelled", silent=True)
+        await talk.send("session.config", **SHORT)
+        await talk.until("session.configured")
+        await talk.send("input.text", text="New.")
+        await talk.send("input.done")
+        await talk.until("session.done")
+    return talk.transcript.entries
+
+
+async def _refused(url: str) -> list[Message]:
+    async with connect(url) as socket:
+        talk = Talk(socket)
+        for config in ({"voice": "nobody"}, {"response_format": "midi"}, {"seed": -1}):
+            await talk.send("session.config", **config)
+            await talk.until("error")
+        await talk.send("never.heard.of")
+        await talk.until("error")
+        await talk.send("input.text", text=5)
+        await talk.until("error")
+    return talk.transcript.entries
+
+
+# --- /api-ws/v1/realtime ---------------------------------------------------------------------------------------------
+
+
+def take_realtime(subjects: Subjects) -> object:
+    """Both modes of the DashScope dialect, a cancel, refusals, and word times."""
+    speaker, reader = (url.replace("http", "ws") + REALTIME for url in (subjects.speaker(), subjects.reader()))
+    return {
+        "commit": run(_committed(speaker, {**SHORT, "mode": "commit", "response_format": "pcm"})),
+        "words": run(_committed(reader, {"mode": "commit", "word_timestamps": True})),
+        "server_commit": run(_finished(speaker)),
+        "cancelled": run(_response_cancelled(speaker)),
+        "refused": run(_realtime_refused(speaker)),
+    }
+
+
+async def _opened(socket: ClientConnection, session: Mapping[str, object]) -> Talk:
+    talk = Talk(socket)
+    await talk.until("session.created")
+    await talk.send("session.update", session=session)
+    await talk.until("session.updated")
+    return talk
+
+
+async def _committed(url: str, session: Mapping[str, object]) -> list[Message]:
+    async with connect(url) as socket:
+        talk = await _opened(socket, session)
+        await talk.send("input_text_buffer.append", text="Never spoken.")
+        await talk.send("input_text_buffer.clear")
+        await talk.send("input_text_buffer.append", text="Some wo")
+        await talk.send("input_text_buffer.append", text="rds.")
+        await talk.send("input_text_buffer.commit")
+        await talk.until("response.done")
+        await talk.send("session.finish")
+        await talk.until("session.finished")
+        await talk.closed()
+    return talk.transcript.entries
+
+
+async def _finished(url: str) -> list[Message]:
+    async with connect(url) as socket:
+        talk = await _opened(socket, {**SHORT, "voice": "Cherry", "mode": "server_commit"})
+        await talk.send("input_text_buffer.append", text="Some wo")
+        await talk.send("input_text_buffer.append", text="rds.")
+        await talk.send("session.finish")
+        await talk.until("session.finished")
+        await talk.closed()
+    return talk.transcript.entries
+
+
+async def _response_cancelled(url: str) -> list[Message]:
+    async with connect(url) as socket:
+        talk = await _opened(socket, {**LONG, "mode": "server_commit"})
+        await talk.send("input_text_buffer.append", text=TEXT * 5)
+        await talk.until("response.content_part.added")
+        await talk.until("audio", silent=True)
+        await talk.send("response.cancel")
+        await talk.until("response.done", silent=True)
+    return talk.transcript.entries
+
+
+async def _realtime_refused(url: str) -> list[Message]:
+    async with connect(url) as socket:
+        talk = await _opened(socket, SHORT)
+        for session in ({"pitch_rate": 1.2}, {"voice": "nobody"}, {"mode": "auto"}, {"volume": 101}):
+            await talk.send("session.update", session=session)
+            await talk.until("error")
+        for kind in ("input_text_buffer.commit", "response.cancel", "never.heard.of"):
+            await talk.send(kind)
+            await talk.until("error")
+    return talk.transcript.entries

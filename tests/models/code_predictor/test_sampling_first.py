@@ -1,0 +1,164 @@
+"""A draw that looks at few ranks is the draw that ranks all, to the bit: ties, broken rows, both float formats.
+
+Knows no model. What a draw means is held by `test_sampling.py`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from legato.backends.cpu.frame import sample_first_native, sample_native
+from legato.kernels.build import Unavailable
+from legato.kernels.library import library
+from legato.models.sampling import Sampled, SamplerSettings, SamplingRows, process_first_code_logits, sample
+from legato.types import SamplingParams
+
+
+def plain(temperature: float, top_k: int, top_p: float) -> SamplingParams:
+    return SamplingParams(temperature, top_k, top_p, 1.0, temperature, top_k, top_p)
+
+
+def draw_by_ranking_all(logits: Tensor, settings: SamplerSettings, uniform: Tensor) -> Sampled:
+    """The same draw with every logit in its rank: what `draw` must equal to the bit, however few ranks it looks at."""
+    ranked, order = torch.sort(logits, dim=1, descending=True, stable=True)
+    finite = torch.isfinite(ranked[:, 0])
+    k = torch.where(settings.top_k == 0, logits.shape[1], settings.top_k).clamp(max=logits.shape[1])
+    ranked = torch.where(finite[:, None], ranked, 0.0)
+    greedy = (settings.temperature == 0) | (settings.top_k == 1)
+    warm = torch.where(greedy, torch.ones_like(settings.temperature), settings.temperature).double()
+    heights = (ranked - ranked[:, :1]).double() / warm[:, None]
+    weights = torch.where(ranked >= ranked.gather(1, (k - 1)[:, None]), heights.exp(), 0.0)
+    before = weights.cumsum(1) - weights
+    mass = settings.top_p.double()[:, None] * (before + weights)[:, -1:]
+    kept = (before < mass) | (before == 0) | (settings.top_p >= 1)[:, None]
+    likely = torch.where(kept, weights, 0.0)
+    cumulative = likely.cumsum(1)
+    target = uniform.double()[:, None] * cumulative[:, -1:]
+    rank = torch.minimum((cumulative <= target).sum(1), (likely > 0).sum(1) - 1)
+    rank = torch.where(greedy, 0, rank)
+    return Sampled(order.gather(1, rank[:, None])[:, 0], finite)
+
+
+FEW = st.sampled_from([-math.inf, -2.0, -0.0, 0.0, 0.5, 0.5000001, 3.0])
+BROKEN = st.one_of(FEW, st.sampled_from([math.nan, math.inf]))
+WIDE = 130
+
+
+@st.composite
+def crowds(draw_: st.DrawFn) -> tuple[list[list[float]], list[SamplingParams], list[float]]:
+    """Rows of many equal logits, some of them broken, with settings and uniform numbers."""
+    count = draw_(st.integers(1, 4))
+    kinds = st.one_of(
+        st.lists(FEW, min_size=WIDE, max_size=WIDE),
+        st.lists(st.floats(-30, 30, width=32), min_size=WIDE, max_size=WIDE),
+        st.lists(BROKEN, min_size=WIDE, max_size=WIDE),
+        st.just([-math.inf] * WIDE),
+    )
+    sampling = st.builds(
+        plain,
+        st.sampled_from([0.0, 1e-30, 0.9, 9.0]),
+        st.sampled_from([0, 1, 2, 7, 50, WIDE - 1, WIDE, WIDE + 1]),
+        st.sampled_from([1e-9, 0.5, 0.999, 1.0]),
+    )
+    rows = draw_(st.lists(kinds, min_size=count, max_size=count))
+    hows = draw_(st.lists(sampling, min_size=count, max_size=count))
+    chances = st.lists(st.floats(0, 1, exclude_max=True), min_size=count, max_size=count)
+    return rows, hows, draw_(chances)
+
+
+@settings(max_examples=300, deadline=None)
+@given(crowd=crowds(), dtype=st.sampled_from([torch.float32, torch.float64]))
+def test_few_ranks_give_what_all_give(
+    crowd: tuple[list[list[float]], list[SamplingParams], list[float]], dtype: torch.dtype
+) -> None:
+    rows, hows, chances = crowd
+    data = torch.tensor(rows, dtype=dtype), SamplingRows.of(hows).first, torch.tensor(chances, dtype=torch.float64)
+    drawn, wanted = sample(*data), draw_by_ranking_all(*data)
+    assert torch.equal(drawn.finite, wanted.finite)
+    assert torch.equal(drawn.codes, torch.where(wanted.finite, wanted.codes, 0))
+
+
+@pytest.mark.skipif(isinstance(library(), Unavailable), reason="nothing compiled here")
+@settings(max_examples=300, deadline=None)
+@given(crowd=crowds())
+def test_the_compiled_draw_is_the_same(crowd: tuple[list[list[float]], list[SamplingParams], list[float]]) -> None:
+    rows, hows, chances = crowd
+    data = torch.tensor(rows), SamplingRows.of(hows).first, torch.tensor(chances, dtype=torch.float64)
+    found = library()
+    assert not isinstance(found, Unavailable)
+    drawn, wanted = sample_native(found, *data), sample(*data)
+    assert torch.equal(drawn.finite, wanted.finite)
+    assert torch.equal(drawn.codes, wanted.codes)
+
+
+@pytest.mark.skipif(isinstance(library(), Unavailable), reason="nothing compiled here")
+@settings(max_examples=200, deadline=None)
+@given(crowd=crowds(), seed=st.integers(0, 999), codes=st.integers(1, WIDE), eos=st.integers(0, WIDE - 1))
+def test_the_compiled_first_code_is_the_same(
+    crowd: tuple[list[list[float]], list[SamplingParams], list[float]], seed: int, codes: int, eos: int
+) -> None:
+    rows, hows, chances = crowd
+    source = torch.Generator().manual_seed(seed)
+    logits, rule = torch.tensor(rows), SamplingRows.of(hows).first
+    uniform = torch.tensor(chances, dtype=torch.float64)
+    seen = torch.rand(logits.shape, generator=source) < 0.4
+    frames = torch.randint(4, (len(rows),), generator=source)
+    allow_eos = torch.rand(len(rows), generator=source) < 0.6
+    penalty = 1.0 + torch.rand(len(rows), generator=source)
+    found = library()
+    assert not isinstance(found, Unavailable)
+    processed = process_first_code_logits(
+        *(logits, seen),
+        frames=frames,
+        allow_eos=allow_eos,
+        repetition_penalty=penalty,
+        codebook_size=codes,
+        eos=eos,
+    )
+    wanted = sample(processed, rule, uniform)
+    drawn = sample_first_native(
+        *(found, logits, seen),
+        frames=frames,
+        allow_eos=allow_eos,
+        repetition_penalty=penalty,
+        codebook_size=codes,
+        eos=eos,
+        settings=rule,
+        uniform=uniform,
+    )
+    assert torch.equal(drawn.finite, wanted.finite)
+    assert torch.equal(drawn.codes, wanted.codes)
+
+
+@pytest.mark.skipif(isinstance(library(), Unavailable), reason="nothing compiled here")
+@pytest.mark.parametrize("top_k", [0, 50])
+def test_the_compiled_draw_is_the_same_at_the_size_of_a_codebook(top_k: int) -> None:
+    source = torch.Generator().manual_seed(top_k)
+    logits = 3 * torch.randn(400, 2048, generator=source)
+    chances = torch.rand(400, dtype=torch.float64, generator=source)
+    how = SamplingRows.of([plain(0.9, top_k, 0.95)] * 400).first
+    found = library()
+    assert not isinstance(found, Unavailable)
+    wanted = sample(logits, how, chances).codes
+    assert torch.equal(sample_native(found, logits, how, chances).codes, wanted)
+    assert len(set(wanted.tolist())) > 200
+    assert not torch.equal(sample_native(found, logits, how, chances.roll(1)).codes, wanted)
+
+
+@pytest.mark.parametrize("ties", [1, 10, 60, 2000])
+def test_all_that_equal_the_last_candidate_may_be_drawn(ties: int) -> None:
+    """50 candidates and those that tie with the 50th, of 2,048: the last of them by its id is drawn last."""
+    logits = torch.full((1, 2048), -1.0)
+    at = torch.randperm(2048, generator=torch.Generator().manual_seed(ties))
+    logits[0, at[:49]] = torch.linspace(5, 4, 49)
+    logits[0, at[49 : 49 + ties - 1]] = 1.0
+    logits[0, 2047] = 1.0
+    last = torch.tensor([1 - 2.0**-53], dtype=torch.float64)
+    drawn = sample(logits, SamplingRows.of([plain(1.0, 50, 1.0)]).first, last)
+    assert drawn.codes.tolist() == [2047]

@@ -1,0 +1,127 @@
+"""Rounded linear maps: how far from the weights, the same in any batch, and the same without fast kernels."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from legato.backends.torch_quantized import TorchInt4Linear, TorchInt8Linear, TorchKernels, torch_linear
+from legato.weights.quantized_linear import GROUP, QuantizedLinear, fits_int4, to_int4, to_int8
+
+NO_KERNELS = TorchKernels(int8=False, vnni=False, int4=False)
+HERE = TorchKernels.detect()
+OUTPUTS, INPUTS = 48, 2 * GROUP
+
+
+def weight(seed: int = 0) -> Tensor:
+    drawn = torch.randn(OUTPUTS, INPUTS, generator=torch.Generator().manual_seed(seed))
+    return drawn.div(INPUTS**0.5)
+
+
+def rows(count: int, seed: int = 1) -> Tensor:
+    """Rows of very different sizes: one scale for all would drown the small ones."""
+    source = torch.Generator().manual_seed(seed)
+    return torch.randn(count, INPUTS, generator=source) * torch.logspace(-3, 3, count)[:, None]
+
+
+def quantized(bits: int) -> QuantizedLinear:
+    return to_int8(weight(), None) if bits == 8 else to_int4(weight())
+
+
+def multiplied_weight(linear: nn.Module) -> Tensor:
+    """The weights [N, K] that a linear without bias multiplies with, found by unit inputs."""
+    weights: Tensor = linear(torch.eye(INPUTS)).T
+    return weights
+
+
+def relative(got: Tensor, wanted: Tensor) -> float:
+    """The worst row's error as a share of that row's largest value."""
+    return float(((got - wanted).abs().amax(-1) / wanted.abs().amax(-1)).max())
+
+
+def test_eight_bits_are_half_a_step_from_the_weights() -> None:
+    steps = weight().abs().amax(1, keepdim=True) / 127
+    assert ((to_int8(weight(), None).dense() - weight()).abs() <= 0.501 * steps).all()
+
+
+def test_four_bits_are_half_a_step_from_the_weights() -> None:
+    """A step is a fifteenth of the group's range; scale and zero are bfloat16, which adds a little."""
+    groups = weight().view(OUTPUTS, -1, GROUP)
+    steps = (groups.amax(-1, keepdim=True) - groups.amin(-1, keepdim=True)) / 15
+    error = (to_int4(weight()).dense().view_as(groups) - groups).abs()
+    assert (error <= 0.6 * steps).all()
+    assert error.max() > 0.2 * steps.max()
+
+
+@pytest.mark.parametrize(("bits", "limit"), [(8, 0.02), (4, 0.01)])
+@pytest.mark.parametrize("kernels", [HERE, NO_KERNELS, TorchKernels(int8=HERE.int8, vnni=False, int4=False)])
+def test_every_form_multiplies_with_the_stored_weights(bits: int, limit: float, kernels: TorchKernels) -> None:
+    """Fast or not: within what rounding an input costs. Other weights are far off."""
+    linear = torch_linear(quantized(bits), kernels, torch.float32)
+    x = rows(5)
+    with torch.inference_mode():
+        assert relative(linear(x), x @ quantized(bits).dense().T) < limit * (1 if kernels.vnni else 2)
+        assert relative(linear(x), x @ weight(9).T) > 0.3
+    # The 4-bit kernel answers in bfloat16.
+    assert torch.allclose(
+        multiplied_weight(linear), quantized(bits).dense(), rtol=1e-5 if bits == 8 else 2**-8, atol=1e-6
+    )
+
+
+def test_without_kernels_it_is_an_ordinary_map() -> None:
+    for bits in (8, 4):
+        linear = torch_linear(quantized(bits), NO_KERNELS, torch.bfloat16)
+        assert isinstance(linear, nn.Linear)
+        assert linear.weight.dtype == torch.bfloat16
+
+
+@pytest.mark.skipif(not HERE.int8, reason="this CPU has no 8-bit products")
+@pytest.mark.parametrize("bits", [8, 4])
+def test_a_row_is_the_same_to_the_bit_in_any_batch(bits: int) -> None:
+    linear = torch_linear(quantized(bits), HERE, torch.float32)
+    assert isinstance(linear, TorchInt8Linear | TorchInt4Linear)
+    x = rows(40)
+    with torch.inference_mode():
+        together = linear(x.view(4, 10, INPUTS)).view(40, OUTPUTS)
+        alone = torch.cat([linear(x[at : at + 1]) for at in range(40)])
+        few = linear(x[7:10])
+    assert torch.equal(together, alone)
+    assert torch.equal(few, alone[7:10])
+
+
+@pytest.mark.skipif(not HERE.int8, reason="this CPU has no 8-bit products")
+def test_one_scale_for_all_rows_would_be_noticed() -> None:
+    """The control of the test above: torch's dynamic form scales a whole batch, and a small row loses its digits."""
+    x = rows(40)
+    dynamic = torch.ops.quantized.linear_dynamic
+    packed = torch_linear(quantized(8), HERE, torch.float32)._packed
+    assert relative(dynamic(x, packed, False), x @ quantized(8).dense().T) > 0.5
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_zeros_and_broken_rows_stay_by_themselves(bits: int) -> None:
+    linear = torch_linear(quantized(bits), HERE, torch.float32)
+    x = rows(4)
+    clean = linear(x)
+    x[1], x[2, 5] = 0.0, float("nan")
+    got = linear(x)
+    assert torch.equal(got[[0, 3]], clean[[0, 3]])
+    assert not got[2].isfinite().any()
+    assert (got[1] == 0).all()
+
+
+def test_a_bias_is_added_after_the_scale() -> None:
+    bias = torch.arange(OUTPUTS, dtype=torch.float32)
+    linear = torch_linear(to_int8(weight(), bias), HERE, torch.float32)
+    x = rows(5)
+    with torch.inference_mode():
+        assert torch.allclose(
+            linear(x) - bias, torch_linear(quantized(8), HERE, torch.float32)(x), atol=1e-4, rtol=1e-4
+        )
+
+
+def test_shapes_that_four_bits_do_not_fit() -> None:
+    assert fits_int4(INPUTS, OUTPUTS)
+    assert not fits_int4(INPUTS + 8, OUTPUTS)
+    assert not fits_int4(INPUTS, OUTPUTS + 8)
