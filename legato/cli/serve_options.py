@@ -26,7 +26,9 @@ class ServeOptions:
     no_voices: bool
     voice_alias: tuple[str, ...]
     cors_origin: tuple[str, ...]
+    allowed_host: tuple[str, ...]
     remote_references: bool
+    allowed_media_domain: tuple[str, ...]
     text_characters: int
     request_s: float
     drain_s: float
@@ -44,7 +46,9 @@ class ServeOptions:
             voice_aliases=dict(_parse_alias(alias) for alias in self.voice_alias),
             voices_folder=None if self.no_voices else self.voices or default_voices_folder(),
             cors_origins=self.cors_origin,
-            remote_references=self.remote_references,
+            allowed_hosts=self.allowed_host,
+            remote_references=self.remote_references or bool(self.allowed_media_domain),
+            media_domains=self.allowed_media_domain,
             text_characters=self.text_characters,
             request_s=self.request_s,
             drain_s=self.drain_s,
@@ -97,7 +101,20 @@ _OPTIONS = (
         metavar="ORIGIN",
         help="Web origin that may call the API (CORS); repeatable.  [default: none]",
     ),
+    click.option(
+        "--allowed-host",
+        multiple=True,
+        metavar="NAME",
+        help="Host name under which clients may call the server without a key, such as its public name behind a proxy; "
+        "repeatable.  [default: IP addresses, localhost, .local names, this machine's name]",
+    ),
     click.option("--remote-references", is_flag=True, help="Allow ref_audio URLs; only public addresses are fetched."),
+    click.option(
+        "--allowed-media-domain",
+        multiple=True,
+        metavar="DOMAIN",
+        help="Allow ref_audio URLs, but only of this domain and its subdomains; repeatable.  [default: none]",
+    ),
     click.option(
         "--text-characters",
         default=_DEFAULTS.text_characters,

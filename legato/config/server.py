@@ -40,7 +40,11 @@ class ServerConfig:
     Access:
         `voices_folder`: where uploaded voices are stored; None rejects uploads.
         `cors_origins`: other web origins that may call the server; none by default.
+        `allowed_hosts`: more host names that `Host` may have. IP addresses, localhost, `.local` names and the name of
+            this machine are always allowed; with a key, every name is (protection against DNS rebinding). Pages of
+            these hosts count as the server's own.
         `remote_references`: allow `ref_audio` URLs (private addresses are always rejected).
+        `media_domains`: if not empty, `ref_audio` URLs must point to these domains or their subdomains.
     Limits; larger requests are errors 413 or 422:
         `body_bytes`, `text_characters`, `reference_bytes`: request body, text, reference recording.
         `records`: number of requests that `/v1/requests/{id}` can report.
@@ -72,7 +76,9 @@ class ServerConfig:
     voice_aliases: Mapping[str, str] = field(default_factory=dict)
     voices_folder: Path | None = None
     cors_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
     remote_references: bool = False
+    media_domains: tuple[str, ...] = ()
     body_bytes: int = 32 * 2**20
     text_characters: int = 20_000
     reference_bytes: int = 20 * 2**20

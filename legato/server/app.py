@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
-from starlette.middleware.cors import CORSMiddleware
 
 from legato import __version__
 from legato.api import Legato
@@ -61,10 +60,6 @@ def create_app(tts: Legato, config: ServerConfig | None = None) -> FastAPI:
     )
     app.state.legato = state
     register_error_handlers(app)
-    if config.cors_origins:
-        app.add_middleware(
-            CORSMiddleware, allow_origins=list(config.cors_origins), allow_methods=["*"], allow_headers=["*"]
-        )
     app.add_middleware(AuthMiddleware, config=config)
     _add_routes(app)
     return app

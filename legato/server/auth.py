@@ -1,22 +1,24 @@
-"""ASGI middleware for every HTTP and WebSocket connection: request id, API key, origin check, body size limit, access
-log.
+"""ASGI middleware for every HTTP and WebSocket connection: request id, host and origin checks, CORS, API key, body size
+limit, access log.
 
 It wraps the whole application and keeps no state between connections. Health checks and the static files of the web
-page need no key; the page asks the user for the key and sends it with its API calls.
+page need no key; the page asks the user for the key and sends it with its API calls. Order, from the outside: request
+id and log, origin, CORS (answers preflight requests, which cannot carry a key), host, size, key.
 """
 
 from __future__ import annotations
 
 import hmac
 import logging
-import time
-from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from legato.config.server import ServerConfig
-from legato.server.errors import ApiError, error_response
+from legato.server.access_log import AccessLogEntry
+from legato.server.errors import ApiError, error_response, internal_error
+from legato.server.hosts import Authority, is_allowed_host, is_own_origin, own_names, parse_authority
 from legato.server.request_records import new_request_id
 
 log = logging.getLogger("legato.server")
@@ -25,14 +27,34 @@ PUBLIC_PATHS = ("/health", "/ready", "/", "/favicon.ico")
 PUBLIC_PREFIXES = ("/web/",)
 SUBPROTOCOL_KEY = "openai-insecure-api-key."
 """Browsers cannot set WebSocket headers. By OpenAI's convention the key is part of a subprotocol name instead."""
+EXPOSED_HEADERS = (
+    "X-Request-Id",
+    "X-Sample-Rate",
+    "X-Notes",
+    "X-Ignored-Fields",
+    "Server-Timing",
+    "Retry-After",
+    "WWW-Authenticate",
+)
+"""Response headers that scripts of other origins may read."""
 
 
 class AuthMiddleware:
-    """Assigns a request id, checks origin, size and API key, and logs one line per connection."""
+    """Assigns a request id, rejects other origins, answers preflight requests, and logs one line per connection."""
 
     def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
-        self._app = app
-        self._config = config
+        self._own_hosts = frozenset(name.lower() for name in config.allowed_hosts)
+        self._cors_origins = config.cors_origins
+        checked: ASGIApp = _RequestChecks(app, config)
+        if config.cors_origins:
+            checked = CORSMiddleware(
+                checked,
+                allow_origins=list(config.cors_origins),
+                allow_methods=["*"],
+                allow_headers=["*"],
+                expose_headers=EXPOSED_HEADERS,
+            )
+        self._app = checked
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the connection to the application, or reject it."""
@@ -41,33 +63,83 @@ class AuthMiddleware:
             return
         request_id = new_request_id()
         scope.setdefault("state", {})["request_id"] = request_id
-        entry = _AccessLogEntry(scope, send, request_id)
+        entry = AccessLogEntry(scope, send, request_id)
+        scope["state"]["access_log"] = entry
         try:
-            self._check(scope)
+            self._check_origin(Headers(scope=scope))
         except ApiError as error:
-            scope["state"]["error_code"] = error.code
             await _reject(error, scope, receive, entry.send)
         else:
-            limited = _LimitedBody(receive, self._config.body_bytes).receive if scope["type"] == "http" else receive
-            await self._app(scope, limited, entry.send)
+            await self._app(scope, receive, entry.send)
         finally:
             entry.log()
 
-    def _check(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
+    def _check_origin(self, headers: Headers) -> None:
         origin = headers.get("origin", "")
-        if origin and not self._origin_allowed(origin, headers.get("host", "")):
+        if not origin or origin in self._cors_origins or "*" in self._cors_origins:
+            return
+        if not is_own_origin(origin, parse_authority(headers.get("host", "")), self._own_hosts):
             raise ApiError(
                 403,
                 "foreign_origin",
-                f"origin {origin[:200]!r} may not call this server: start the server with --cors-origin to allow it",
+                f"origin {origin[:200]!r} may not call this server: start the server with --cors-origin to allow it, "
+                "or with --allowed-host if it is the server's own public name",
             )
+
+
+class _RequestChecks:
+    """Host, size and key. Its refusals pass through the CORS middleware, so that scripts can read them."""
+
+    def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
+        self._app = app
+        self._config = config
+        self._allowed_hosts = own_names() | {name.lower() for name in (config.host, *config.allowed_hosts)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward the request to the application, or reject it. An unexpected error becomes a 500 with the id."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        try:
+            self._check(scope)
+        except ApiError as error:
+            await _reject(error, scope, receive, send)
+            return
+        if scope["type"] == "websocket":
+            await self._app(scope, receive, send)
+            return
+        try:
+            await self._app(scope, _LimitedBody(receive, self._config.body_bytes).receive, send)
+        except Exception as error:  # boundary: the traceback goes to the log, the client gets the request id
+            request_id = scope["state"]["request_id"]
+            log.error("%s unexpected %s", request_id, type(error).__name__, exc_info=error)
+            if not scope["state"]["access_log"].response_started:
+                await _reject(internal_error(request_id), scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        authority = parse_authority(host) if host else None
+        if host and authority is None:
+            raise ApiError(400, "invalid_host", f"malformed Host header {host[:80]!r}")
+        if authority is not None and not self._config.api_key:
+            self._check_host(authority)
         length = headers.get("content-length", "")
-        if length.isdecimal() and int(length) > self._config.body_bytes:
+        if length.isdecimal() and (len(length) > 18 or int(length) > self._config.body_bytes):
             raise _body_too_large(self._config.body_bytes)
         path = scope["path"]
         if self._config.api_key and path not in PUBLIC_PATHS and not path.startswith(PUBLIC_PREFIXES):
             self._check_key(headers)
+
+    def _check_host(self, authority: Authority) -> None:
+        """Without a key, the name in `Host` must not be an attacker's (DNS rebinding). A page cannot guess a key."""
+        if not is_allowed_host(authority.name, self._allowed_hosts):
+            raise ApiError(
+                403,
+                "unknown_host",
+                f"this server does not answer to the host name {authority.name[:80]!r}: use its IP address, or start "
+                "it with --allowed-host NAME or with an API key",
+            )
 
     def _check_key(self, headers: Headers) -> None:
         """Compare in constant time, so that response times do not reveal a prefix of the key."""
@@ -84,11 +156,6 @@ class AuthMiddleware:
                 "missing or invalid API key: send the header Authorization: Bearer KEY",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-
-    def _origin_allowed(self, origin: str, host: str) -> bool:
-        return (
-            urlsplit(origin).netloc == host or origin in self._config.cors_origins or "*" in self._config.cors_origins
-        )
 
 
 def accepted_subprotocol(scope: Scope) -> str | None:
@@ -113,38 +180,9 @@ class _LimitedBody:
         return message
 
 
-class _AccessLogEntry:
-    """The log line of one connection. Wraps `send` to record the status and to add the `X-Request-Id` header."""
-
-    def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
-        self._scope = scope
-        self._send = send
-        self._request_id = request_id
-        self._status = "disconnected"
-        self._started_s = time.monotonic()
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._status = str(message["status"])
-            MutableHeaders(scope=message)["X-Request-Id"] = self._request_id
-        elif message["type"] == "websocket.accept":
-            self._status = "websocket"
-            MutableHeaders(scope=message)["X-Request-Id"] = self._request_id
-        elif message["type"] == "websocket.close" and self._status == "disconnected":
-            self._status = "rejected"
-        await self._send(message)
-
-    def log(self) -> None:
-        elapsed_ms = 1000 * (time.monotonic() - self._started_s)
-        method = self._scope.get("method", "WEBSOCKET")
-        path = ascii(self._scope["path"])[1:-1][:200]  # escaped: a path with a newline must not forge a log line
-        error_code = self._scope["state"].get("error_code")
-        reason = f" ({error_code})" if error_code else ""
-        log.info("%s %s %s -> %s%s in %.0f ms", self._request_id, method, path, self._status, reason, elapsed_ms)
-
-
 async def _reject(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
     """Send an error response. A WebSocket is closed before it is accepted, which its client sees as HTTP 403."""
+    scope["state"]["error_code"] = error.code
     if scope["type"] == "http":
         await error_response(error)(scope, receive, send)
     else:

@@ -91,8 +91,13 @@ def error_response(error: ApiError) -> JSONResponse:
     return JSONResponse(error_body(error), status_code=error.status, headers=error.headers)
 
 
+def internal_error(request_id: str) -> ApiError:
+    """The response to an unexpected exception: no internals, only the id under which the log has them."""
+    return ApiError(500, "internal_error", f"internal server error: the server log has details under {request_id}")
+
+
 def register_error_handlers(app: FastAPI) -> None:
-    """Make `app` report every error in this format."""
+    """Make `app` report every error in this format. `AuthMiddleware` handles unexpected exceptions."""
 
     def respond(request: Request, error: ApiError) -> JSONResponse:
         request.state.error_code = error.code  # for the access log
@@ -124,13 +129,8 @@ def register_error_handlers(app: FastAPI) -> None:
         # The client left, or its body was late. No one receives this response; it is for the access log.
         return respond(request, ApiError(400, "incomplete_body", "the connection closed before the end of the body"))
 
-    async def on_unexpected_error(request: Request, error: Exception) -> JSONResponse:
-        log.error("%s unexpected %s", request.state.request_id, type(error).__name__, exc_info=error)
-        return respond(request, ApiError(500, "internal_error", _INTERNAL_ERROR))
-
     app.add_exception_handler(ApiError, on_api_error)
     app.add_exception_handler(LegatoError, on_legato_error)
     app.add_exception_handler(StarletteHTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(ClientDisconnect, on_client_disconnect)
-    app.add_exception_handler(Exception, on_unexpected_error)

@@ -27,7 +27,7 @@ def ws(server: Running) -> str:
 def handshake(server: Running, path: str) -> socket.socket:
     """A raw WebSocket without a client library, so pings are not answered."""
     raw = socket.create_connection(("127.0.0.1", server.port))
-    lines = [f"GET {path} HTTP/1.1", "Host: x", "Upgrade: websocket", "Connection: Upgrade"]
+    lines = [f"GET {path} HTTP/1.1", "Host: 127.0.0.1", "Upgrade: websocket", "Connection: Upgrade"]
     lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="]
     raw.sendall("\r\n".join([*lines, "", ""]).encode())
     assert b"101" in raw.recv(2000)

@@ -126,7 +126,8 @@ async def _load_ref_audio(state: ServerState, ref_audio: str) -> bytes:
                 "(the option --remote-references enables URLs)",
                 field="clone",
             )
-        return await state.bridge.in_thread(Pool.FETCH, fetch_recording, ref_audio, limit_bytes=limit)
+        domains = state.config.media_domains
+        return await state.bridge.in_thread(Pool.FETCH, fetch_recording, ref_audio, limit_bytes=limit, domains=domains)
     data = await state.bridge.in_thread(Pool.REFERENCE, _decode_base64, ref_audio)
     return check_recording(data, limit)
 
