@@ -229,6 +229,10 @@ class FinishReason(Enum):
     FAILED = "failed"
 
 
+REGULAR_ENDS = (FinishReason.EOS, FinishReason.TRACK_END)
+"""The text was spoken to its end. With every other reason the speech may be incomplete."""
+
+
 @dataclass(frozen=True, slots=True)
 class Packet:
     """Consecutive samples of one stream: little-endian float32, mono, in [-1, 1], all finite.

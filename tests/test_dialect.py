@@ -62,9 +62,6 @@ REMAINING: dict[str, str] = {
     "legato/models/talker": """
         embed.py
     """,
-    "legato/server": """
-        session_json.py
-    """,
     "legato/weights": """
         hub.py random_checkpoint.py random_codec_config.py random_configs.py random_tensors.py
     """,

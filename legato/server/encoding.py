@@ -51,6 +51,8 @@ class StreamEncoder:
         """Set with the last packet."""
         self.seconds = 0.0
         """Time spent in `encode` so far."""
+        self.samples = 0
+        """Samples at `sample_rate_hz` that were encoded so far. The resampler may hold back some until the end."""
         self._encoder = make_encoder(kind, to_hz, patchable=patchable)
         self._resampler = Resampler(from_hz, to_hz) if from_hz != to_hz else None
 
@@ -58,6 +60,7 @@ class StreamEncoder:
         """The bytes that are complete after `packet`; the last packet also flushes the encoder."""
         started_s = time.perf_counter()
         resampled = self._resampler.resample(packet) if self._resampler else packet
+        self.samples += resampled.sample_count
         data = self._encoder.encode(resampled)
         if packet.last:
             trailer = self._encoder.finish()

@@ -12,6 +12,11 @@ from legato.session.heard import HeardText
 from legato.types import SpokenWord
 
 
+def convert_samples(samples: int, *, from_hz: int, to_hz: int) -> int:
+    """A position at `from_hz` as whole samples at `to_hz`, rounded down: a client never played more than was sent."""
+    return samples * to_hz // from_hz
+
+
 def words_json(words: Sequence[SpokenWord], text: str, rate_hz: int) -> list[dict[str, object]]:
     """Words with their positions in the text and their times. `rate_hz`: sample rate of the word times."""
     return [
@@ -29,10 +34,10 @@ def words_json(words: Sequence[SpokenWord], text: str, rate_hz: int) -> list[dic
 def interruption_json(
     report: InterruptionReport, heard: HeardText, text: str, *, model_hz: int, rate_hz: int
 ) -> dict[str, object]:
-    """What was sent, played and heard of an utterance; samples are converted from `model_hz` to `rate_hz`."""
+    """The JSON fields of an interruption report. Samples are converted from `model_hz` to `rate_hz`."""
     return {
-        "sent_samples": round(report.sent_samples * rate_hz / model_hz),
-        "played_samples": round(report.played_samples * rate_hz / model_hz),
+        "sent_samples": convert_samples(report.sent_samples, from_hz=model_hz, to_hz=rate_hz),
+        "played_samples": convert_samples(report.played_samples, from_hz=model_hz, to_hz=rate_hz),
         "played_by": report.position_source.value,
         "sample_rate": rate_hz,
         "heard_text": text[: heard.characters],

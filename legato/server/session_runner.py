@@ -57,11 +57,21 @@ log = logging.getLogger("legato.server")
 class SessionRunner:
     """Use as `async with`. Call all methods on the event loop's thread."""
 
-    def __init__(self, state: ServerState, route: str, request: SpeechRequest, limits: PlaybackLimits) -> None:
+    def __init__(
+        self,
+        state: ServerState,
+        route: str,
+        request: SpeechRequest,
+        limits: PlaybackLimits,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`clock`: monotonic seconds, the clock of the engine."""
         self._state = state
         self._route = route
         self._request = request
-        self._session = Session(limits, time.monotonic)
+        self._clock = clock
+        self._session = Session(limits, clock)
         self._utterances: dict[UtteranceId, ActiveUtterance] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -300,7 +310,7 @@ class SessionRunner:
 
     async def _wait_until(self, wake_s: float) -> None:
         """Wait for the next event, at most until `wake_s`."""
-        timeout_s = None if math.isinf(wake_s) else wake_s - time.monotonic()
+        timeout_s = None if math.isinf(wake_s) else wake_s - self._clock()
         try:
             await asyncio.wait_for(self._changed.wait(), timeout_s)
         except asyncio.TimeoutError:
@@ -311,7 +321,7 @@ class SessionRunner:
         if isinstance(output, AudioPacket) and output.packet.first_sample == 0:
             timing = self.record(output.utterance_id).timing
             if timing is not None:
-                self._state.metrics.first_bytes_sent(self._route, timing, time.monotonic())
+                self._state.metrics.first_bytes_sent(self._route, timing, self._clock())
 
     def _release(self, output: SessionOutput) -> None:
         """Release the utterances whose end this output has reported."""

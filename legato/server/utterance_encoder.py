@@ -20,14 +20,16 @@ class UtteranceEncoder:
 
     def __init__(self, audio_format: AudioFormat, from_hz: int, to_hz: int, gain: float = 1.0) -> None:
         self.kind = audio_format
-        self.samples = 0
-        """Samples encoded so far, at the output rate."""
         self.sent_bytes = 0
         self._encoder = StreamEncoder(audio_format, from_hz, to_hz, patchable=False)
         self._from_hz = from_hz
-        self._to_hz = to_hz
         self._gain = gain
         self._input_samples = 0
+
+    @property
+    def samples(self) -> int:
+        """Samples encoded so far, at the output rate. In PCM these are the samples of the bytes that were returned."""
+        return self._encoder.samples
 
     def encode(self, packet: Packet) -> bytes:
         """The bytes that are ready after `packet`. Does not end the encoder, also for the last packet: see `finish`."""
@@ -56,5 +58,4 @@ class UtteranceEncoder:
 
     def _count(self, data: bytes) -> bytes:
         self.sent_bytes += len(data)
-        self.samples = round(self._input_samples * self._to_hz / self._from_hz)
         return data

@@ -216,7 +216,7 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class UtteranceFailed:
-    """An utterance has failed. Its audio that was not sent yet is dropped."""
+    """An utterance has failed. Its audio that was not sent yet is dropped. Sent in the order of the utterances."""
 
     utterance_id: UtteranceId
     error: LegatoError

@@ -35,8 +35,10 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
-from legato.errors import InputError, StateError
-from legato.session.events import AudioEnd, AudioPacket, AudioStart, UtteranceId
+from legato.errors import InputError, LegatoError, StateError
+from legato.session.events import AudioEnd, AudioPacket, AudioStart, UtteranceFailed, UtteranceId
+
+PlaybackOutput = AudioStart | AudioPacket | AudioEnd | UtteranceFailed
 
 ACKNOWLEDGEMENT_GRACE_S = 2.0
 """How long an utterance waits for its last acknowledgement, after the clock has reached its end."""
@@ -90,6 +92,8 @@ class QueuedUtterance:
     """True when the last packet is in `generated`."""
     fully_sent: bool = False
     """True when the last packet is in `sent`."""
+    failed: bool = False
+    """True if the engine failed: no more packets come, and `unsent` holds the failure only."""
     acknowledged: int | None = None
     """The highest position that the client has acknowledged."""
     playback_end_s: float | None = None
@@ -97,7 +101,7 @@ class QueuedUtterance:
     underrun_s: float = 0.0
     pause_s: float = 0.0
     """Length of the current pause: an underrun if more audio follows, nothing if the end follows."""
-    unsent: deque[AudioStart | AudioPacket | AudioEnd] = field(default_factory=deque)
+    unsent: deque[PlaybackOutput] = field(default_factory=deque)
 
     @property
     def at_client(self) -> int:
@@ -152,9 +156,20 @@ class Playback:
             entry.fully_generated = True
             entry.unsent.append(AudioEnd(audio.utterance_id, entry.generated, packet.finish_reason))
 
+    def fail(self, utterance_id: UtteranceId, error: LegatoError) -> None:
+        """Drop the unsent audio of an utterance that failed, and queue its failure in its place.
+
+        The failure is sent when all earlier utterances are sent, so that a client learns the ends of its utterances in
+        their order. The utterance leaves the queue then.
+        """
+        entry = self.find(utterance_id)
+        entry.generated, entry.fully_generated, entry.failed = entry.sent, True, True
+        entry.unsent.clear()
+        entry.unsent.append(UtteranceFailed(utterance_id, error))
+
     # --- output to the client -----------------------------------------------------------------------------------------
 
-    def next_output(self) -> AudioStart | AudioPacket | AudioEnd | None:
+    def next_output(self) -> PlaybackOutput | None:
         """Take the next output and count it as sent. None if there is none or `lead_ms` does not allow it."""
         entry = self._sending()
         if entry is None or self._excess_samples(entry) > 0:
@@ -165,6 +180,8 @@ class Playback:
             # More audio follows the pause, so the pause was an underrun.
             entry.underrun_s += entry.pause_s
             entry.pause_s = 0.0
+        if isinstance(output, UtteranceFailed):
+            self._remove(entry)
         entry.fully_sent = entry.fully_generated and entry.sent == entry.generated
         return output
 
@@ -194,18 +211,17 @@ class Playback:
 
     # --- removal ------------------------------------------------------------------------------------------------------
 
-    def remove(self, utterance_id: UtteranceId) -> None:
-        """Remove an utterance and its unsent audio."""
-        self.queue.remove(self.find(utterance_id))
-        if not self.queue:
-            self._stop_device()
-
     def clear(self) -> list[QueuedUtterance]:
         """Remove all utterances and their unsent audio; returns them."""
         removed = list(self.queue)
         self.queue.clear()
         self._stop_device()
         return removed
+
+    def _remove(self, entry: QueuedUtterance) -> None:
+        self.queue.remove(entry)
+        if not self.queue:
+            self._stop_device()
 
     # --- playback clock -----------------------------------------------------------------------------------------------
 

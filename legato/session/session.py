@@ -101,7 +101,10 @@ class Session:
         self._close_if_drained()
         if self._urgent:
             return self._urgent.popleft()
-        return self._playback.next_output()
+        output = self._playback.next_output()
+        if isinstance(output, UtteranceFailed):
+            self._end_flow_control(output.utterance_id)
+        return output
 
     def next_wake_s(self) -> float:
         """The latest time at which `ClockTick` and `next_output` are due; infinity if only events change anything."""
@@ -195,9 +198,7 @@ class Session:
     def _fail(self, utterance_id: UtteranceId, error: LegatoError) -> None:
         self._check_known(utterance_id)
         if self._transition(utterance_id, UtteranceEvent.FAIL) is UtteranceState.FAILED:
-            self._playback.remove(utterance_id)
-            self._end_flow_control(utterance_id)
-            self._urgent.append(UtteranceFailed(utterance_id, error))
+            self._playback.fail(utterance_id, error)
 
     def _acknowledge(self, ack: PlaybackAck) -> None:
         self._check_known(ack.utterance_id)
@@ -292,5 +293,5 @@ def _report(entry: QueuedUtterance, acknowledged: bool) -> InterruptionReport:
         sent_samples=entry.sent,
         played_samples=entry.played,
         position_source=PositionSource.ACKNOWLEDGED if acknowledged else PositionSource.CLOCK,
-        fully_generated=entry.fully_generated,
+        fully_generated=entry.fully_generated and not entry.failed,
     )

@@ -23,10 +23,13 @@ Pure values and two lookup functions. `session.py` holds the current states and 
 # definite outcome for each utterance.
 #
 # Events may still arrive in a final state. Client, server and engine run concurrently, so an event may have been under
-# way when the utterance ended. The table accepts such an event where it is legitimate, and the state stays:
+# way when the utterance ended. The table accepts such an event where it is legitimate, and the state stays, with one
+# exception:
 #
 # - PLAYED and FAILED accept text. The client does not know yet that the engine has ended the utterance. It still ends
 #   the utterance with `END_TEXT` before it can open the next one.
+# - FAILED becomes INTERRUPTED while the failure is not sent. It waits in the queue behind earlier utterances; an
+#   interruption ends all of them with one report each.
 # - INTERRUPTED accepts packets and failures. The engine applies a cancel at its next step, so packets may follow it.
 #   It accepts no text: an interruption also closes the open utterance, so later text opens a new one.
 #
@@ -109,6 +112,7 @@ UTTERANCE_TRANSITIONS: dict[tuple[UtteranceState, UtteranceEvent], UtteranceStat
     (UtteranceState.PLAYED, UtteranceEvent.END_TEXT): UtteranceState.PLAYED,
     (UtteranceState.FAILED, UtteranceEvent.TEXT): UtteranceState.FAILED,
     (UtteranceState.FAILED, UtteranceEvent.END_TEXT): UtteranceState.FAILED,
+    (UtteranceState.FAILED, UtteranceEvent.INTERRUPT): UtteranceState.INTERRUPTED,  # the failure is not sent yet
     # The engine has not applied the cancel yet: its packets are dropped.
     (UtteranceState.INTERRUPTED, UtteranceEvent.PACKET): UtteranceState.INTERRUPTED,
     (UtteranceState.INTERRUPTED, UtteranceEvent.LAST_PACKET): UtteranceState.INTERRUPTED,

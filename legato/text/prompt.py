@@ -19,6 +19,7 @@ from legato.errors import (
     UnspeakableTextError,
     UnsupportedError,
 )
+from legato.text.languages import language_name
 from legato.types import NeedsText, PromptPlan, PromptRow, PromptSpec, TextLayout, TextToken, TextTrack
 
 AUTO = "auto"
@@ -50,10 +51,10 @@ def allowed_languages(talker: TalkerConfig) -> tuple[str, ...]:
 def resolve_language(talker: TalkerConfig, language: str, speaker: str) -> str:
     """Language for the tag block: "auto", a language, or the speaker's dialect.
 
-    Case is ignored. If the speaker has a dialect, "auto" and "chinese" become that dialect. Raises
-    `UnknownLanguageError` with the allowed names.
+    Case is ignored, and codes such as `en` or `en-US` are accepted. If the speaker has a dialect, "auto" and "chinese"
+    become that dialect. Raises `UnknownLanguageError` with the allowed names.
     """
-    name = language.strip().lower() or AUTO
+    name = language_name(language) or AUTO
     allowed = allowed_languages(talker)
     if name not in allowed:
         raise UnknownLanguageError(

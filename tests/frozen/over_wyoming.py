@@ -33,8 +33,8 @@ async def _talk(port: int) -> list[Message]:
         pieces = [SynthesizeChunk(piece) for piece in PIECES]
         streamed = [SynthesizeStart(), *pieces, Synthesize(TEXT), SynthesizeStop()]
         await _ask(client, transcript, "synthesize-stopped", *streamed)
-        await _ask(client, transcript, "error", Synthesize("x", voice=NOBODY))
-        await _ask(client, transcript, "error", Synthesize("..."))
+        await _ask(client, transcript, "audio-stop", Synthesize("x", voice=NOBODY))
+        await _ask(client, transcript, "audio-stop", Synthesize("..."))
         await _ask(client, transcript, "error", SynthesizeChunk("x"))
         await _ask(client, transcript, "pong", Ping())
     return transcript.entries

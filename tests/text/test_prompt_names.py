@@ -34,6 +34,13 @@ __all__ = ["custom", "embedded"]
         ("chinese", "DYLAN", "beijing_dialect"),
         ("english", "eric", "english"),
         ("FRENCH", "", "french"),
+        ("en", "eric", "english"),
+        ("en-US", "", "english"),
+        (" EN_gb ", "", "english"),
+        ("zh", "", "chinese"),
+        ("zh-Hant-TW", "", "chinese"),
+        ("zh", "eric", "sichuan_dialect"),
+        ("pt-BR", "", "portuguese"),
     ],
 )
 def test_language_and_dialect(language: str, speaker: str, wanted: str, custom: TalkerConfig) -> None:
@@ -45,7 +52,7 @@ def test_dialect_is_used_in_tag_block(custom: TalkerConfig) -> None:
     assert [row.code for row in plan.rows[3:8]] == [THINK, THINK_BOS, 2062, THINK_EOS, 2875]
 
 
-@pytest.mark.parametrize("language", ["klingon", "sichuan_dialect", "en"])
+@pytest.mark.parametrize("language", ["klingon", "sichuan_dialect", "nl", "e", "-en"])
 def test_unknown_language_error_lists_allowed_languages(language: str, custom: TalkerConfig) -> None:
     with pytest.raises(UnknownLanguageError, match="auto, chinese, english") as caught:
         resolve_language(custom, language, "")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from legato.server.dashscope.settings import RealtimeSettings
 from legato.server.errors import ApiError, api_error
 from legato.server.fields import to_json
-from legato.server.session_json import interruption_json, words_json
+from legato.server.session_json import convert_samples, interruption_json, words_json
 from legato.server.session_runner import SessionRunner
 from legato.server.state import ServerState
 from legato.server.utterance_encoder import UtteranceEncoder
@@ -34,7 +34,7 @@ from legato.session.events import (
     UtteranceFailed,
     UtteranceId,
 )
-from legato.types import Packet
+from legato.types import REGULAR_ENDS, FinishReason, Packet
 
 AUDIO_TOKENS_PER_S = 50
 """Audio tokens per second, as the hosted service counts them; less than a second counts as one second."""
@@ -85,18 +85,22 @@ class RealtimeSender:
         self._session = session
         self._model_hz = state.tts.sample_rate_hz
         self._responses: dict[UtteranceId, RealtimeResponse] = {}
+        self._newest: tuple[UtteranceId, RealtimeResponse] | None = None
+        """The last response that was created. It may be over while its text is still open."""
 
     def response(self, utterance_id: UtteranceId, settings: RealtimeSettings) -> RealtimeResponse:
-        """The response of an utterance, created with `settings` on first use."""
-        if utterance_id not in self._responses:
-            self._responses[utterance_id] = RealtimeResponse(settings)
-        return self._responses[utterance_id]
+        """The response of the newest utterance, created with `settings` on first use."""
+        if self._newest is None or utterance_id > self._newest[0]:
+            response = self._responses[utterance_id] = RealtimeResponse(settings)
+            self._newest = (utterance_id, response)
+        return self._newest[1]
 
     def playback_ack(self, response_id: str, samples: int) -> PlaybackAck | None:
         """A play position in a response ("": the oldest) as an event of the session; None if the response is over."""
         for utterance_id, response in self._responses.items():
             if response_id in ("", response.id):
-                return PlaybackAck(utterance_id, round(samples * self._model_hz / response.settings.sample_rate_hz))
+                rate_hz = response.settings.sample_rate_hz
+                return PlaybackAck(utterance_id, convert_samples(samples, from_hz=rate_hz, to_hz=self._model_hz))
         return None
 
     async def send_output(self, output: SessionOutput) -> None:
@@ -106,8 +110,8 @@ class RealtimeSender:
                 await self._send_start(self._responses[utterance_id])
             case AudioPacket(utterance_id=utterance_id, packet=packet):
                 await self._send_packet(utterance_id, self._responses[utterance_id], packet)
-            case AudioEnd(utterance_id=utterance_id):
-                await self._send_end(utterance_id, self._responses[utterance_id])
+            case AudioEnd(utterance_id=utterance_id, reason=reason):
+                await self._send_end(utterance_id, self._responses[utterance_id], reason)
             case PlaybackFinished(utterance_id=utterance_id):
                 self._responses.pop(utterance_id, None)
             case Cancelled(reports=reports):
@@ -154,17 +158,22 @@ class RealtimeSender:
             words = words_json(new_words, self._session.text(utterance_id), self._model_hz)
             await self.send("response.audio.timestamps", {**response.location, "words": words})
 
-    async def _send_end(self, utterance_id: UtteranceId, response: RealtimeResponse) -> None:
+    async def _send_end(self, utterance_id: UtteranceId, response: RealtimeResponse, reason: FinishReason) -> None:
         data = await self._session.encode(response.active_encoder, response.active_encoder.finish)
         await self._send_words(utterance_id, response)
         await self._send_audio(response, data)
         response.audio_ended = True
-        await self._send_done(utterance_id, response, "completed", {})
+        more: dict[str, object] = {"finish_reason": reason.value}
+        if reason in REGULAR_ENDS:
+            await self._send_done(utterance_id, response, "completed", more)
+        else:
+            more["status_details"] = {"type": "incomplete", "reason": reason.value}
+            await self._send_done(utterance_id, response, "incomplete", more)
 
     async def _send_done(
         self, utterance_id: UtteranceId, response: RealtimeResponse, status: str, more: Mapping[str, object]
     ) -> None:
-        """Send the events that close a response. `status`: completed, cancelled or failed."""
+        """Send the events that close a response. `status`: completed, incomplete, cancelled or failed."""
         if response.audio_started:
             await self.send("response.audio.done", response.location)
             part = {"part": {"type": "audio", "text": ""}}

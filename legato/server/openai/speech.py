@@ -187,7 +187,7 @@ class SpeechResponse(Response):
         self._state.metrics.packet_encoded(self._kind.value, encoder.seconds - before_s)
         record.encode_s = encoder.seconds
         record.frames += packet.frames
-        record.samples += round(packet.sample_count * record.sample_rate_hz / packet.sample_rate_hz)
+        record.samples = encoder.samples
         if packet.last and packet.finish_reason:
             record.finish_reason = packet.finish_reason.value
         return data
@@ -208,6 +208,7 @@ class SpeechResponse(Response):
             headers["X-Notes"] = "; ".join(stream.notes).encode("ascii", "replace").decode()
         if length is not None:
             headers["Content-Length"] = str(length)
+            headers["X-Finish-Reason"] = self._record.finish_reason  # known before the body, as it is complete
         self._started = True
         raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": 200, "headers": raw})

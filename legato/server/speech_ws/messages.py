@@ -11,7 +11,8 @@ Client -> server
   {"type":"input.text","text":"Hel"}         appends text to the open utterance, or opens one.
                                              "replace":true first cancels everything that plays or is queued
   {"type":"input.commit"}                    closes the open utterance -> input.committed
-  {"type":"input.done"}                      the same without an answer; session.done follows the utterance's audio
+  {"type":"input.done"}                      the same without an answer; session.done follows the utterance's audio.
+                                             Without text: an empty utterance, for clients that keep a socket alive
   {"type":"input.cancel"}                    barge-in: stops everything playing, queued or open -> input.cancelled
                                              optional: "utterance_index":2,"played_through_sample":48000
   {"type":"playback.ack","utterance_index":0,"played_through_sample":48000}
@@ -27,12 +28,17 @@ Server -> client
   {"type":"audio.timestamps","utterance_index":0,"sentence_index":0,
    "words":[{"text":"Hello","text_start":0,"text_end":5,"start_s":0.16,"end_s":0.44}]}
   {"type":"audio.done","utterance_index":0,"sentence_index":0,"samples":48000,"total_bytes":96000,
-   "finish_reason":"eos","timing":{"input wait":0.01,..},"error":false}
+   "finish_reason":"eos","timing":{"input wait":0.01,..},"error":false,
+   "timestamp_info":{"word_alignment":{"words":["Hello"],"word_start_times_seconds":[0.16],
+                                       "word_end_times_seconds":[0.44]}}}      with "timestamp_type":"word"
   {"type":"session.done","utterance_index":0,"total_sentences":1}
   {"type":"input.cancelled","utterances":[{"utterance_index":0,"sentence_index":0,"sent_samples":48000,
    "played_samples":31200,"played_by":"acknowledged"|"clock","heard_text":"Hello wor","heard_chars":9,
    "heard_by":"words"|"estimate"|"all","heard_error_chars":0,"sample_rate":24000}]}
   {"type":"error","code":"invalid_request","message":"..","field":"..","utterance_index":0?}
+
+Every utterance has one end, in order: `session.done`, or its place in `input.cancelled`. A sentence ends with
+`audio.done`, an `error` with its numbers, or its place in `input.cancelled`.
 
 Rules for clients: binary frames between an `audio.start` and its `audio.done` (or `input.cancelled`) belong to that
 sentence. After `input.cancel`, drop all audio until `input.cancelled` arrives; everything after it is new. Samples
@@ -63,6 +69,12 @@ class SessionConfig(SpeechOptions):
     model: str = Field(default="", description="The loaded model's id, or one of OpenAI's names.")
     response_format: str = Field(default="pcm", description="pcm (s16le), wav, mp3, opus, aac or flac.")
     stream_audio: Literal[True] = Field(default=True, description="Audio is always streamed.")
+    timestamp_type: Literal["word", "none"] = Field(
+        default="none", description="word: the word times of a sentence are in its audio.done, where the model has any."
+    )
+    timestamp_transport_strategy: Literal["sync", "async"] = Field(
+        default="sync", description="sync: word times in audio.done; async: in audio.timestamps as they become known."
+    )
     split_granularity: Literal["none", "sentence", "clause"] = Field(
         default="none", description="none: one generation per utterance; else one per sentence or clause."
     )

@@ -7,12 +7,13 @@ the protocol, and owns the encoder of the sentence that is being sent.
 from __future__ import annotations
 
 import base64
+from collections import deque
 from dataclasses import dataclass
 
 from legato.audio.formats import AudioFormat
 from legato.server.errors import ApiError, api_error
 from legato.server.fields import to_json
-from legato.server.session_json import interruption_json, words_json
+from legato.server.session_json import convert_samples, interruption_json, words_json
 from legato.server.session_runner import SessionRunner
 from legato.server.speech_ws.messages import PlaybackPosition, SessionConfig
 from legato.server.state import ServerState
@@ -32,6 +33,9 @@ from legato.session.events import (
 )
 from legato.types import FinishReason, Packet
 
+WORDS_ASYNC = ("word", "async")
+"""The other spelling of `word_timestamps`."""
+
 
 @dataclass(slots=True)
 class WireUtterance:
@@ -47,7 +51,15 @@ class WireUtterance:
     ended_sentences: int = 0
     """Sentences sent or failed."""
     text_ended: bool = False
+    text_cancelled: bool = False
+    """The client has cancelled while the text was open. The text ends with `input.cancelled`."""
     cancelled: bool = False
+    """Named in `input.cancelled`."""
+
+    @property
+    def over(self) -> bool:
+        """True when nothing more is sent for this utterance, except its end."""
+        return self.cancelled or (self.text_ended and self.ended_sentences == self.sentences)
 
 
 @dataclass(slots=True)
@@ -57,6 +69,8 @@ class Sentence:
     utterance: WireUtterance
     number: int
     words_sent: int = 0
+    chunked_samples: int = 0
+    """Samples in the `audio.chunk` messages so far, at the output rate."""
     encoder: UtteranceEncoder | None = None
     """Set from `audio.start` to `audio.done`."""
 
@@ -81,18 +95,31 @@ class SpeechSender:
         self._session = session
         self._model_hz = state.tts.sample_rate_hz
         self._sentences: dict[UtteranceId, Sentence] = {}
+        self._utterances: deque[WireUtterance] = deque()
+        """Utterances whose end is not reported, in order."""
+        self._assigned = 0
+        """Utterances of the session that are assigned, the first ones. Those that are over count."""
+
+    def open(self, utterance: WireUtterance) -> None:
+        """Add an utterance. It ends with `session.done`, or is named in `input.cancelled`, after all earlier ones."""
+        self._utterances.append(utterance)
 
     def assign(self, utterance_id: UtteranceId, utterance: WireUtterance) -> None:
-        """Make `utterance_id` the next sentence of `utterance`, unless it is assigned already."""
-        if utterance_id not in self._sentences:
+        """Make `utterance_id` the next sentence of `utterance`, unless it was assigned before.
+
+        A sentence may end before its text does. The rest of its text is dropped and makes no new sentence.
+        """
+        if utterance_id >= self._assigned:
             self._sentences[utterance_id] = Sentence(utterance, utterance.sentences)
+            self._assigned = utterance_id + 1
             utterance.sentences += 1
 
     def playback_ack(self, position: PlaybackPosition) -> PlaybackAck | None:
         """A client's play position as an event of the session; None if that sentence is over."""
         for utterance_id, sentence in self._sentences.items():
             if (sentence.utterance.number, sentence.number) == (position.utterance, position.sentence):
-                samples = round(position.samples * self._model_hz / sentence.utterance.rate_hz)
+                rate_hz = sentence.utterance.rate_hz
+                samples = convert_samples(position.samples, from_hz=rate_hz, to_hz=self._model_hz)
                 return PlaybackAck(utterance_id, samples)
         return None
 
@@ -114,6 +141,9 @@ class SpeechSender:
                 await self.send({"type": "input.cancelled", "utterances": utterances})
                 for report in reports:
                     self._sentences.pop(report.utterance_id).utterance.cancelled = True
+                for utterance in self._utterances:
+                    utterance.text_ended = utterance.text_ended or utterance.text_cancelled
+                await self._send_ends()
             case UtteranceFailed(utterance_id=utterance_id, error=error):
                 sentence = self._sentences.pop(utterance_id)
                 await self.send_error(api_error(error), sentence.indexes)
@@ -138,17 +168,15 @@ class SpeechSender:
 
     async def _send_packet(self, utterance_id: UtteranceId, sentence: Sentence, packet: Packet) -> None:
         encoder = sentence.active_encoder
-        first_sample = encoder.samples
         data = await self._session.encode(encoder, encoder.encode, packet)
         await self._send_words(utterance_id, sentence)
-        await self._send_audio(sentence, data, first_sample)
+        await self._send_audio(sentence, data)
 
     async def _send_end(self, utterance_id: UtteranceId, sentence: Sentence, reason: FinishReason) -> None:
         encoder = sentence.active_encoder
-        first_sample = encoder.samples
         data = await self._session.encode(encoder, encoder.finish)
         await self._send_words(utterance_id, sentence)
-        await self._send_audio(sentence, data, first_sample)
+        await self._send_audio(sentence, data)
         await self.send(
             {
                 "type": "audio.done",
@@ -158,30 +186,47 @@ class SpeechSender:
                 "finish_reason": reason.value,
                 "timing": self._session.record(utterance_id).timings_json(),
                 "error": False,
+                **self._timestamp_info(utterance_id, sentence),
             }
         )
         sentence.encoder = None
         await self._end_sentence(sentence.utterance)
 
-    async def _send_audio(self, sentence: Sentence, data: bytes, first_sample: int) -> None:
+    async def _send_audio(self, sentence: Sentence, data: bytes) -> None:
         if not data:
             return
         if sentence.utterance.config.audio_transport == "binary":
             await self._socket.data(data)
             return
+        first_sample, sentence.chunked_samples = sentence.chunked_samples, sentence.active_encoder.samples
         await self.send(
             {
                 "type": "audio.chunk",
                 **sentence.indexes,
                 "first_sample": first_sample,
-                "samples": sentence.active_encoder.samples - first_sample,
+                "samples": sentence.chunked_samples - first_sample,
                 "audio_b64": base64.b64encode(data).decode(),
             }
         )
 
+    def _timestamp_info(self, utterance_id: UtteranceId, sentence: Sentence) -> dict[str, object]:
+        """The words of a whole sentence for `audio.done`, if the client asked for them and the model has times."""
+        config = sentence.utterance.config
+        if config.timestamp_type == "none" or config.timestamp_transport_strategy == "async":
+            return {}
+        words = self._session.words(utterance_id)
+        text = self._session.text(utterance_id)
+        alignment = {
+            "words": [text[word.text_start : word.text_end] for word in words],
+            "word_start_times_seconds": [round(word.first_sample / self._model_hz, 4) for word in words],
+            "word_end_times_seconds": [round(word.end_sample / self._model_hz, 4) for word in words],
+        }
+        return {"timestamp_info": {"word_alignment": alignment} if words else None}
+
     async def _send_words(self, utterance_id: UtteranceId, sentence: Sentence) -> None:
         """Send the words whose times became known since the last packet."""
-        if not sentence.utterance.config.word_timestamps:
+        config = sentence.utterance.config
+        if not config.word_timestamps and (config.timestamp_type, config.timestamp_transport_strategy) != WORDS_ASYNC:
             return
         new_words = self._session.words(utterance_id)[sentence.words_sent :]
         sentence.words_sent += len(new_words)
@@ -193,24 +238,24 @@ class SpeechSender:
 
     async def _end_sentence(self, utterance: WireUtterance) -> None:
         utterance.ended_sentences += 1
-        await self._send_done_if_complete(utterance)
+        await self._send_ends()
 
     async def end_text(self, utterance: WireUtterance) -> None:
         """The text of `utterance` is complete."""
         utterance.text_ended = True
-        await self._send_done_if_complete(utterance)
+        await self._send_ends()
 
-    async def _send_done_if_complete(self, utterance: WireUtterance) -> None:
-        """Send `session.done` when the text is complete and all its sentences are sent or failed."""
-        all_ended = utterance.ended_sentences == utterance.sentences
-        if utterance.text_ended and all_ended and not utterance.cancelled:
-            await self.send(
-                {
-                    "type": "session.done",
-                    "utterance_index": utterance.number,
-                    "total_sentences": utterance.sentences,
-                }
-            )
+    async def _send_ends(self) -> None:
+        """Send `session.done` for the utterances that are complete, in order.
+
+        An utterance is complete when its text has ended and all its sentences are sent or failed. The end of a
+        cancelled one is in `input.cancelled`.
+        """
+        while self._utterances and self._utterances[0].over:
+            utterance = self._utterances.popleft()
+            if not utterance.cancelled:
+                message = {"utterance_index": utterance.number, "total_sentences": utterance.sentences}
+                await self.send({"type": "session.done", **message})
 
     def _report_json(self, report: InterruptionReport) -> dict[str, object]:
         sentence = self._sentences[report.utterance_id]

@@ -80,11 +80,13 @@ class SpeechSocket:
                 await self._sender.send({"type": "input.committed", "utterance_index": utterance.number})
                 await self._sender.end_text(utterance)
             case InputDone():
-                await self._sender.end_text(self._close_utterance())
+                # Without text it is a keep-alive: an utterance without sentences, which is done at once.
+                utterance = self._new_utterance() if self._open_utterance is None else self._close_utterance()
+                await self._sender.end_text(utterance)
             case InputCancel(position=position):
                 ack = None if position is None else self._playback_ack(position)
                 self._session.interrupt(() if ack is None else (ack,))
-                self._open_utterance = None
+                self._cancel_text()
             case PlaybackPosition():
                 ack = self._playback_ack(message)
                 if ack is not None:
@@ -111,6 +113,9 @@ class SpeechSocket:
         self._state.names.check_model(config.model)
         audio_format = resolve_format(config.response_format)
         rate_hz = resolve_sample_rate(config.sample_rate, self._state.tts.sample_rate_hz, audio_format)
+        if config.task_type == "Base" and not config.ref_audio:
+            # LiveKit's plugin sends it by default, also to models with built-in voices.
+            config = config.model_copy(update={"task_type": ""})
         request = await build_request(self._state, config)
         check_request(self._state, request)
         limits = limits_of(
@@ -138,17 +143,11 @@ class SpeechSocket:
     def _add_text(self, message: InputText) -> None:
         if message.replace:
             self._session.interrupt()
-            self._open_utterance = None
+            self._cancel_text()
         utterance = self._open_utterance
         if utterance is None:
             self._session.check_accepting()
-            utterance = self._open_utterance = WireUtterance(
-                number=self._utterance_count,
-                config=self._config,
-                audio_format=self._audio_format,
-                rate_hz=self._rate_hz,
-            )
-            self._utterance_count += 1
+            utterance = self._open_utterance = self._new_utterance()
             rule = SPLITS.get(self._config.split_granularity)
             self._segmenter = None if rule is None else Segmenter(rule)
         if self._segmenter is None:
@@ -159,6 +158,20 @@ class SpeechSocket:
             self._feed(piece.text, utterance)
             if piece.closes:
                 self._end_sentence()
+
+    def _new_utterance(self) -> WireUtterance:
+        number, self._utterance_count = self._utterance_count, self._utterance_count + 1
+        utterance = WireUtterance(
+            number=number, config=self._config, audio_format=self._audio_format, rate_hz=self._rate_hz
+        )
+        self._sender.open(utterance)
+        return utterance
+
+    def _cancel_text(self) -> None:
+        """Close the open utterance, if there is one, when everything is cancelled."""
+        if self._open_utterance is not None:
+            self._open_utterance.text_cancelled = True
+            self._open_utterance = None
 
     def _feed(self, text: str, utterance: WireUtterance) -> None:
         if text:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import deque
+from dataclasses import dataclass
 
 from wyoming import audio as wyoming_audio
 from wyoming.error import Error
@@ -39,6 +41,7 @@ from legato.server.session_settings import check_request, limits_of
 from legato.server.state import ServerState
 from legato.server.utterance_encoder import UtteranceEncoder
 from legato.session.events import AudioEnd, AudioPacket, AudioStart, SessionOutput, UtteranceFailed, UtteranceId
+from legato.text.languages import language_code
 from legato.text.prompt import allowed_languages
 
 log = logging.getLogger("legato.server")
@@ -101,6 +104,26 @@ async def read_event(reader: asyncio.StreamReader) -> Event:
         raise InputError(f"not a Wyoming event: {str(error)[:100]}") from None
 
 
+@dataclass(slots=True)
+class Reply:
+    """The answer to one `synthesize`, or to one text stream from its `synthesize-start` on.
+
+    Every client waits for its end: `audio-stop` after `audio-start`, and for a text stream `synthesize-stopped`. An
+    error alone ends nothing, so a refused request gets the empty audio and the end, too.
+    """
+
+    streamed: bool
+    utterance_id: UtteranceId | None = None
+    """None for a refused request, and for a text stream before its first text."""
+    refusal: LegatoError | ApiError | None = None
+    text_ended: bool = False
+
+    @property
+    def due(self) -> bool:
+        """True if it ends without audio of the engine."""
+        return self.refusal is not None or (self.utterance_id is None and self.text_ended)
+
+
 class WyomingConnection:
     """Serves one client, from connect to disconnect."""
 
@@ -111,11 +134,14 @@ class WyomingConnection:
         self._session = session
         self._reader = reader
         self._writer = writer
-        self._streaming = False
-        """True between `synthesize-start` and `synthesize-stop`."""
-        self._streamed: set[UtteranceId] = set()
-        """Utterances with streaming text. Only their end is reported, by `synthesize-stopped`."""
-        self._encoders: dict[UtteranceId, UtteranceEncoder] = {}
+        self._stream: Reply | None = None
+        """The text stream between `synthesize-start` and `synthesize-stop`, refused or not."""
+        self._replies: deque[Reply] = deque()
+        """Replies that have not ended, in the order of their requests."""
+        self._ending = asyncio.Lock()
+        """Held while replies end: both tasks end them, and their events must not mix."""
+        self._encoder: UtteranceEncoder | None = None
+        """Set between `audio-start` and `audio-stop`."""
 
     async def run(self) -> None:
         """Serve until the client disconnects, is idle for too long, or sends a malformed event."""
@@ -163,30 +189,50 @@ class WyomingConnection:
         elif Ping.is_type(kind):
             await self._send(Pong())
         elif Synthesize.is_type(kind):
-            if not self._streaming:  # in a stream: the whole text again, for servers without streaming
-                self._session.check_accepting()
-                await self._configure(event)
-                self._session.speak(_text(event))
+            if self._stream is None:  # in a stream: the whole text again, for servers without streaming
+                await self._synthesize(event)
         elif SynthesizeStart.is_type(kind):
+            self._end_stream()  # if the client has not
+            await self._start_stream(event)
+        elif SynthesizeChunk.is_type(kind):
+            if self._stream is None:
+                raise InputError("synthesize-chunk is not allowed before synthesize-start")
+            text = _text(event)
+            if text and self._stream.refusal is None:
+                self._stream.utterance_id = self._session.add_text(text)
+        elif SynthesizeStop.is_type(kind):
+            self._end_stream()
+        await self._end_due_replies()
+
+    async def _synthesize(self, event: Event) -> None:
+        reply = Reply(streamed=False)
+        try:
             self._session.check_accepting()
             await self._configure(event)
-            self._streaming = True
-        elif SynthesizeChunk.is_type(kind):
-            if not self._streaming:
-                raise InputError("synthesize-chunk is not allowed before synthesize-start")
-            if text := _text(event):
-                self._streamed.add(self._session.add_text(text))
-        elif SynthesizeStop.is_type(kind) and self._streaming:
-            self._streaming = False
+            reply.utterance_id = self._session.speak(_text(event))
+        except (LegatoError, ApiError) as error:
+            reply.refusal = error
+        self._replies.append(reply)
+
+    async def _start_stream(self, event: Event) -> None:
+        reply = self._stream = Reply(streamed=True)
+        try:
+            self._session.check_accepting()
+            await self._configure(event)
+        except (LegatoError, ApiError) as error:
+            reply.refusal = error
+        self._replies.append(reply)
+
+    def _end_stream(self) -> None:
+        """The text of the open stream is complete."""
+        if self._stream is not None:
+            self._stream.text_ended = True
+            self._stream = None
             if self._session.open_utterance is not None:
                 self._session.end_utterance()
-            else:  # no text came
-                await self._send(SynthesizeStopped())
 
     async def _configure(self, event: Event) -> None:
         """Apply the voice and the language of an event."""
-        if self._streaming:
-            raise InputError("the previous text stream was not ended with synthesize-stop")
         if event.data.get("text_format") not in (None, "text"):
             raise UnsupportedError(f"text_format {event.data['text_format']!r} is not supported; send plain text")
         voice_data = event.data.get("voice") or {}
@@ -194,14 +240,9 @@ class WyomingConnection:
         name, language = (voice.name or "", voice.language or "") if voice else ("", "")
         if not isinstance(name, str) or not isinstance(language, str):
             raise InputError("name and language of a voice must be strings", field="voice")
-        request = await build_request(self._state, SpeechOptions(voice=name, language=self._language(language)))
+        request = await build_request(self._state, SpeechOptions(voice=name, language=language or "auto"))
         check_request(self._state, request)
         self._session.configure(request, limits_of(self._state, request, buffer_ms=BUFFER_MS))
-
-    def _language(self, code: str) -> str:
-        """The model's name of a language; of a code such as en-GB only the first part counts."""
-        short = code.split("-")[0].split("_")[0].lower()
-        return LANGUAGES.get(short, code) or "auto"
 
     # --- to the client ------------------------------------------------------------------------------------------------
 
@@ -212,38 +253,63 @@ class WyomingConnection:
     async def _send_output(self, output: SessionOutput) -> None:
         rate_hz = self._state.tts.sample_rate_hz
         match output:
-            case AudioStart(utterance_id=utterance_id):
-                self._encoders[utterance_id] = UtteranceEncoder(AudioFormat.PCM, rate_hz, rate_hz)
+            case AudioStart():
+                self._encoder = UtteranceEncoder(AudioFormat.PCM, rate_hz, rate_hz)
                 await self._send(wyoming_audio.AudioStart(rate=rate_hz, width=2, channels=1))
-            case AudioPacket(utterance_id=utterance_id, packet=packet):
-                data = self._encoders[utterance_id].encode(packet)
+            case AudioPacket(packet=packet):
+                assert self._encoder is not None, "audio is sent between AudioStart and AudioEnd only"
+                data = self._encoder.encode(packet)
                 await self._send(wyoming_audio.AudioChunk(rate=rate_hz, width=2, channels=1, audio=data))
-            case AudioEnd(utterance_id=utterance_id):
-                del self._encoders[utterance_id]
-                await self._send(wyoming_audio.AudioStop())
-                await self._send_stopped(utterance_id)
-            case UtteranceFailed(utterance_id=utterance_id, error=error):
-                await self._send_error(error)
-                if self._encoders.pop(utterance_id, None):
-                    await self._send(wyoming_audio.AudioStop())
-                await self._send_stopped(utterance_id)
+            case AudioEnd(reason=reason):
+                async with self._ending:
+                    await self._end_reply(reason.value)
+                await self._end_due_replies()
+            case UtteranceFailed(error=error):
+                async with self._ending:
+                    await self._fail_reply(error)
+                await self._end_due_replies()
 
-    async def _send_stopped(self, utterance_id: UtteranceId) -> None:
-        if utterance_id in self._streamed:
-            self._streamed.discard(utterance_id)
-            await self._send(SynthesizeStopped())
+    async def _end_due_replies(self) -> None:
+        """End the refused and empty requests that are next."""
+        async with self._ending:
+            while self._replies and self._replies[0].due:
+                reply = self._replies[0]
+                if reply.refusal is not None:
+                    await self._fail_reply(reply.refusal)
+                else:
+                    self._replies.popleft()
+                    await self._send(SynthesizeStopped())
+
+    async def _fail_reply(self, error: LegatoError | ApiError) -> None:
+        """End the first reply with an error. Home Assistant waits for an `audio-stop` whatever comes before it."""
+        await self._send_error(error)
+        if self._encoder is None:
+            rate_hz = self._state.tts.sample_rate_hz
+            await self._send(wyoming_audio.AudioStart(rate=rate_hz, width=2, channels=1))
+        await self._end_reply("failed")
+
+    async def _end_reply(self, reason: str) -> None:
+        """End the audio of the first reply. `reason`: the finish reason, an addition to the protocol."""
+        reply = self._replies.popleft()
+        self._encoder = None
+        await self._send(wyoming_audio.AudioStop(), finish_reason=reason)
+        if reply.streamed:
+            await self._send(SynthesizeStopped(), finish_reason=reason)
 
     async def _send_error(self, error: LegatoError | ApiError) -> None:
         await self._send(Error(text=str(error), code=error.code))
 
-    async def _send(self, event: Eventable) -> None:
-        await asyncio.wait_for(async_write_event(event.event(), self._writer), self._state.config.stall_s)
+    async def _send(self, message: Eventable, **more: object) -> None:
+        """Send an event. `more`: additional fields of its data."""
+        event = message.event()
+        event.data.update(more)
+        await asyncio.wait_for(async_write_event(event, self._writer), self._state.config.stall_s)
 
     def _info(self) -> Info:
         """The answer to `describe`: model, voices and languages."""
         model = self._state.tts.model.config
         attribution = Attribution(name="Legato", url="")
-        languages = [_code(name) for name in allowed_languages(model.talker) if name != "auto"]
+        languages = [language_code(name) for name in allowed_languages(model.talker) if name != "auto"]
         names = [*self._state.names.speakers, *(voice.name for voice in self._state.voices.voices())]
         voices = [
             TtsVoice(
@@ -266,25 +332,6 @@ class WyomingConnection:
             supports_synthesize_streaming=True,
         )
         return Info(tts=[program])
-
-
-LANGUAGES = {
-    "zh": "chinese",
-    "en": "english",
-    "ja": "japanese",
-    "ko": "korean",
-    "de": "german",
-    "fr": "french",
-    "ru": "russian",
-    "pt": "portuguese",
-    "es": "spanish",
-    "it": "italian",
-}
-
-
-def _code(language: str) -> str:
-    """The code of a language, or its name if it has none in `LANGUAGES`."""
-    return next((code for code, name in LANGUAGES.items() if name == language), language)
 
 
 def _text(event: Event) -> str:

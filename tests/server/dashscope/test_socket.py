@@ -103,7 +103,7 @@ def test_sdk_in_server_commit_mode(speaker: Running, monkeypatch: pytest.MonkeyP
         assert np.abs(received - np.clip(np.rint(expected * 32768), -32768, 32767)).max() <= 1
         done = events[-2]["response"]
         assert isinstance(done, dict)
-        assert done["status"] == "completed"
+        assert (done["status"], done["finish_reason"]) == ("incomplete", "max_frames")
         assert done["usage"]["output_tokens_details"] == {"text_tokens": 0, "audio_tokens": 50}
         assert done["usage"]["characters"] == len("Some words to speak.")
 
@@ -119,6 +119,9 @@ def test_sdk_commit_clear_and_cancel(speaker: Running, monkeypatch: pytest.Monke
         client.commit()
         events = collector.until("response.done")
         assert kinds(events)[2:] == ["input_text_buffer.cleared", "input_text_buffer.committed", *RESPONSE_EVENTS]
+        done = events[-1]["response"]
+        assert isinstance(done, dict)
+        assert done["usage"]["characters"] == len("Spoken in silence.")  # and nothing that was cleared
         data = audio(events)
         assert data[:4] == b"RIFF"
         assert int.from_bytes(data[24:28], "little") == 8000

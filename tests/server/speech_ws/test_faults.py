@@ -24,7 +24,7 @@ INVALID = (
     ("{}", "type must be one of"),
     ('{"type":"input.txt"}', "type must be one of"),
     ('{"type":"input.text","text":5}', "text must be a string"),
-    ('{"type":"input.done"}', "no utterance is open"),
+    ('{"type":"input.commit"}', "no utterance is open"),
     ('{"type":"session.config","voice":"nobody"}', "unknown voice"),
     ('{"type":"session.config","response_format":"midi"}', "midi"),
     ('{"type":"session.config","sample_rate":"24000"}', "sample_rate"),

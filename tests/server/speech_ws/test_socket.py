@@ -172,3 +172,51 @@ def test_word_times_and_heard_text_are_exact_with_embedded_front_end(reader: Run
             assert report["heard_text"] == text[: through[-1]]
 
     run_client(client())
+
+
+# --- LiveKit's plugin ------------------------------------------------------------------------------------------------
+
+
+def test_livekit_configuration_keep_alive_and_word_alignment(reader: Running) -> None:
+    """The messages of livekit-plugins-baseten: task_type "Base" by default, an empty input.done, timestamp_info."""
+    text = "One two three."
+    config = {
+        "task_type": "Base",
+        "stream_audio": True,
+        "speed": 1.0,
+        "language": "Auto",
+        "timestamp_type": "word",
+        "timestamp_transport_strategy": "sync",
+    }
+
+    async def client() -> None:
+        async with SpeechClient(ws(reader), config) as speech:
+            assert speech.configured["ignored"] == []
+            await speech.done()
+            keep_alive = (await speech.receive(0)).events
+            assert [(event.type, event.message["total_sentences"]) for event in keep_alive] == [("session.done", 0)]
+            heard = await speech.say(text, 1)
+            assert [event.type for event in heard.events] == ["audio.start", "audio.done", "session.done"]
+            info = heard.events[1].message["timestamp_info"]
+            assert isinstance(info, dict)
+            alignment = info["word_alignment"]
+            assert alignment["words"] == ["One", "two", "three"]
+            starts, ends = alignment["word_start_times_seconds"], alignment["word_end_times_seconds"]
+            assert all(start < end for start, end in zip(starts, ends, strict=True))
+            assert ends[-1] <= len(heard.samples) / 24000
+            await speech.configure({**config, "timestamp_transport_strategy": "async"})
+            kinds = [event.type for event in (await speech.say(text, 2)).events]
+            assert kinds[0] == "session.configured"
+            assert "audio.timestamps" in kinds
+
+    run_client(client())
+
+
+def test_word_alignment_is_null_without_word_times(speaker: Running) -> None:
+    async def client() -> None:
+        async with SpeechClient(ws(speaker), {**OPTIONS, "timestamp_type": "word", "task_type": "Base"}) as speech:
+            done = (await speech.say("Some words.", 0)).events[1]
+            assert done.type == "audio.done"
+            assert done.message["timestamp_info"] is None
+
+    run_client(client())

@@ -83,15 +83,23 @@ def test_errors_are_reported_and_connection_stays_open(wyoming: int, reader: Run
                 (Synthesize("x", voice=SynthesizeVoice(name="nobody")), "nobody"),
                 (Synthesize("x", text_format="ssml"), "plain text"),
                 (Synthesize("..."), "nothing to speak"),
-                (SynthesizeChunk("x"), "before synthesize-start"),
             ):
                 await send(client, event)
-                assert part in Error.from_event((await until(client, "error"))[-1]).text
+                refused = await until(client, "audio-stop")
+                assert [each.type for each in refused] == ["error", "audio-start", "audio-stop"]
+                assert part in Error.from_event(refused[0]).text
+            await send(client, SynthesizeChunk("x"))
+            assert "before synthesize-start" in Error.from_event((await until(client, "error"))[-1]).text
             await client.write_event(Event("synthesize", {"text": 5}))
-            await until(client, "error")
+            assert (await until(client, "audio-stop"))[0].type == "error"
             await client.write_event(Event("never-heard-of", {}))
-            await send(client, SynthesizeStart(), SynthesizeChunk("!!"), SynthesizeStop())
-            assert (await until(client, "synthesize-stopped"))[0].type == "error"
+            for start, piece in (
+                (SynthesizeStart(), "!!"),
+                (SynthesizeStart(voice=SynthesizeVoice(name="nobody")), "ignored, as the start was refused"),
+            ):
+                await send(client, start, SynthesizeChunk(piece), Synthesize(piece), SynthesizeStop())
+                kinds = [each.type for each in await until(client, "synthesize-stopped")]
+                assert kinds == ["error", "audio-start", "audio-stop", "synthesize-stopped"]
             await send(client, Synthesize("On."))
             await until(client, "audio-stop")
 
