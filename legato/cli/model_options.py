@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from legato.cli.options import Command, Decorator, option_group, renamed_option
+from legato.cli.options import Command, Decorator, add_options, option_group, renamed_option
 from legato.config.quantization import CHOICES, NONE
 
 DTYPES = ("auto", "float32", "bfloat16")
@@ -43,6 +43,7 @@ class EngineOptions:
     cuda_graphs: bool = True
 
 
+_RUN_NAMES = ("device", "dtype", "codec_dtype", "threads", "quant")
 _RUN_OPTIONS = (
     click.option("--device", default="cpu", show_default=True, help="Device to run on: cpu, cuda or cuda:N."),
     click.option(
@@ -91,6 +92,25 @@ def model_options(*, positional: bool = False) -> Decorator:
         return _model_option_or_argument(grouped) if positional else model_option()(grouped)
 
     return decorate
+
+
+def models_options(command: Callable[..., object]) -> Callable[..., object]:
+    """Like `model_options`, with a repeatable `--model`; passed as `models`, a list of `ModelOptions`."""
+
+    @wraps(command)
+    def with_models(*arguments: object, model: tuple[str, ...], **values: Any) -> object:
+        shared = {name: values.pop(name) for name in _RUN_NAMES}
+        models = [ModelOptions(model=name, **shared) for name in model or (DEFAULT_MODEL,)]
+        return command(*arguments, models=models, **values)
+
+    option = click.option(
+        "--model",
+        "-m",
+        multiple=True,
+        metavar="MODEL",
+        help=f"{_MODEL_HELP} Repeatable: the first is the default model.  [default: {DEFAULT_MODEL}]",
+    )
+    return option(add_options(with_models, _RUN_OPTIONS))
 
 
 def _model_option_or_argument(command: Callable[..., object]) -> Callable[..., object]:

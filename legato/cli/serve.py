@@ -1,6 +1,6 @@
-"""`legato serve`: HTTP and WebSocket server for one model.
+"""`legato serve`: HTTP and WebSocket server for one or several models.
 
-Owns the model and the listening server until a signal stops it, and configures request logging to standard error.
+Owns the models and the listening server until a signal stops it, and configures request logging to standard error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from legato.cli.model_options import (
     max_num_seqs_option,
     max_queue_option,
     max_seq_len_option,
-    model_options,
+    models_options,
 )
 from legato.cli.serve_options import ServeOptions, serve_options
 from legato.cli.terminal import note
@@ -49,8 +49,11 @@ Examples:
   legato serve --max-num-seqs 4 --port 9000
   LEGATO_API_KEY=secret legato serve --host 0.0.0.0
   legato serve -m Qwen/Qwen3-TTS-12Hz-0.6B-Base --voices ./voices
+  legato serve -m embedded -m Qwen/Qwen3-TTS-12Hz-0.6B-Base --name small --name large
   curl http://127.0.0.1:8000/v1/audio/speech -H 'Content-Type: application/json' \\
     -d '{"model": "tts-1", "input": "Hello.", "voice": "alloy"}' -o hello.mp3
+
+With several models, each request selects one by its id ("model"); the first is the default. Each has its own engine.
 
 Works with every client of the OpenAI speech API; docs/server.md has examples. The API reference is at /docs. Each
 request is logged as one line on standard error. SIGTERM and Ctrl-C let active streams finish (--drain-s).
@@ -71,7 +74,7 @@ def require_server(feature: str, *more: str) -> None:
 @max_num_seqs_option(1, help_text="Maximum number of streams generated at the same time.")
 @max_queue_option(64)
 @max_seq_len_option(2048)
-@model_options()
+@models_options
 @deterministic_option
 @cuda_graphs_option
 def serve(
@@ -79,13 +82,14 @@ def serve(
     max_num_seqs: int,
     max_queue: int,
     max_seq_len: int,
-    model_options: ModelOptions,
+    models: list[ModelOptions],
     deterministic: bool,
     cuda_graphs: bool,
 ) -> int:
-    """Serve one model over HTTP and WebSockets until stopped."""
+    """Serve one or several models over HTTP and WebSockets until stopped."""
     require_server("legato serve")
-    config = options.config(model_options.model)
+    ids = options.model_ids([model.model for model in models])
+    config = options.config(ids[0])
     for name in ("legato.server", "legato.engine"):  # requests, and the memory the engine allocates
         logging.getLogger(name).setLevel(logging.INFO)
     engine_options = EngineOptions(
@@ -95,11 +99,15 @@ def serve(
         deterministic=deterministic,
         cuda_graphs=cuda_graphs,
     )
-    tts = load_engine(model_options, engine_options)
+    engines: dict[str, Legato] = {}
+    stopped = True
     try:
-        cut = _listen(tts, config)
+        for model_id, model in zip(ids, models, strict=True):
+            engines[model_id] = load_engine(model, engine_options)
+        cut = _listen(engines, config)
     finally:
-        stopped = tts.close()
+        for tts in engines.values():
+            stopped = tts.close() and stopped
     code = EXIT_CUT if cut else EXIT_OK
     if cut:
         note(f"{cut} streams or requests did not finish within --drain-s")
@@ -109,16 +117,16 @@ def serve(
     return code
 
 
-def _listen(tts: Legato, config: ServerConfig) -> int:
+def _listen(engines: dict[str, Legato], config: ServerConfig) -> int:
     """Serve until a signal; returns the number of streams and requests that were cut."""
     from legato.server.app import create_app
     from legato.server.uvicorn_server import serve as listen
     from legato.server.watchdog import Watchdog
 
     host = f"[{config.host}]" if ":" in config.host else config.host
-    app = create_app(tts, config)
-    readiness = app.state.legato.readiness
-    with Watchdog(lambda: readiness.engine_fault, config.watchdog_s, end_process=lambda: end_process(EXIT_ENGINE)):
+    app = create_app(engines, config)
+    state = app.state.legato
+    with Watchdog(lambda: state.engine_fault, config.watchdog_s, end_process=lambda: end_process(EXIT_ENGINE)):
         return listen(
             app,
             config,

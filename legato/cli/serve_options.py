@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ class ServeOptions:
     host: str
     port: int
     api_key: str
-    name: str
+    name: tuple[str, ...]
     voices: Path | None
     no_voices: bool
     voice_alias: tuple[str, ...]
@@ -35,12 +36,24 @@ class ServeOptions:
     watchdog_s: float
     wyoming: int
 
-    def config(self, model: str) -> ServerConfig:
-        """The server settings; `model` is the default model id."""
+    def model_ids(self, models: Sequence[str]) -> list[str]:
+        """The ids of `models`: the values of --name in the same order, or the values of --model."""
+        if self.name and len(self.name) != len(models):
+            raise click.UsageError(
+                f"--name is given {len(self.name)} times for {len(models)} models: give one for each"
+            )
+        ids = list(self.name or models)
+        duplicates = sorted({name for name in ids if ids.count(name) > 1})
+        if duplicates:
+            raise click.UsageError(f"several models have the id {duplicates[0]!r}: give each its own --name")
+        return ids
+
+    def config(self, model_id: str) -> ServerConfig:
+        """The server settings; `model_id` is the id of the default model."""
         return ServerConfig(
             host=self.host,
             port=self.port,
-            model_id=self.name or model,
+            model_id=model_id,
             api_key=self.api_key or api_key_from_environment(),
             model_aliases=OPENAI_MODELS,
             voice_aliases=dict(_parse_alias(alias) for alias in self.voice_alias),
@@ -84,7 +97,12 @@ _OPTIONS = (
         metavar="KEY",
         help=f"API key that clients must send; prefer the environment variable {API_KEY_VARIABLE}.  [default: none]",
     ),
-    click.option("--name", default="", metavar="ID", help="Model id in /v1/models.  [default: the value of --model]"),
+    click.option(
+        "--name",
+        multiple=True,
+        metavar="ID",
+        help="Model id in /v1/models; repeatable, one for each --model.  [default: the value of --model]",
+    ),
     click.option(
         "--voices",
         type=click.Path(path_type=Path, file_okay=False),

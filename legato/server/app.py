@@ -1,26 +1,29 @@
-"""The ASGI application: routes, middleware, error handlers and lifespan for one model.
+"""The ASGI application: routes, middleware, error handlers and lifespan for one or several models.
 
-The application owns the bridge and the server state from start-up to shut-down; the caller owns the engine. The event
-loop does no heavy computation: the engine runs on its own thread, audio encoding and decoding in the bridge's threads.
+The application owns bridges and server states from start-up to shut-down; the caller owns the engines. The event loop
+does no heavy computation: each engine runs on its own thread, audio encoding and decoding in the threads of the bridge.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from fastapi import FastAPI
 
 from legato import __version__
 from legato.api import Legato
 from legato.config.server import ServerConfig
+from legato.errors import InputError
 from legato.server.auth import AuthMiddleware
 from legato.server.bridge import Bridge
 from legato.server.dashscope import socket as realtime
+from legato.server.drain import Drain
 from legato.server.errors import register_error_handlers
-from legato.server.metrics import Metrics
+from legato.server.metrics import EngineSources, Metrics
 from legato.server.model_names import ModelNames
 from legato.server.openai import info, request_routes, speech, voice_routes
 from legato.server.openai.schemas import ErrorBody
@@ -34,21 +37,17 @@ from legato.server.web import pages
 log = logging.getLogger("legato.server")
 
 
-def create_app(tts: Legato, config: ServerConfig | None = None) -> FastAPI:
-    """Create the application that serves `tts`. Run its lifespan (as ASGI servers do): it warms the model up."""
+def create_app(tts: Legato | Mapping[str, Legato], config: ServerConfig | None = None) -> FastAPI:
+    """Create the application that serves `tts`. Run its lifespan (as ASGI servers do): it warms the models up.
+
+    `tts`: one model, with the id `config.model_id`; or several by id. The first one of several is the default: requests
+    without a model name and `config.model_aliases` refer to it.
+    """
     config = config or ServerConfig()
-    voices = VoiceFolder(config.voices_folder, limit=config.voices)
-    bridge = Bridge(tts, ahead_frames=config.ahead_frames)
-    state = ServerState(
-        tts=tts,
-        config=config,
-        bridge=bridge,
-        voices=voices,
-        names=ModelNames(config, tts.model.config, voices),
-        metrics=Metrics(tts.stats, tts.health, bridge.jobs),
-        readiness=Readiness(tts.health, config.step_s),
-        records=RequestRecords(config.records),
-    )
+    engines = tts if isinstance(tts, Mapping) else {config.model_id: tts}
+    if not engines:
+        raise InputError("a server needs at least one model", field="tts")
+    state = _create_states(engines, config)[0]
     app = FastAPI(
         title="Legato",
         version=__version__,
@@ -65,6 +64,34 @@ def create_app(tts: Legato, config: ServerConfig | None = None) -> FastAPI:
     return app
 
 
+def _create_states(engines: Mapping[str, Legato], config: ServerConfig) -> list[ServerState]:
+    """The states of all models, which share everything that does not depend on the model."""
+    voices = VoiceFolder(config.voices_folder, limit=config.voices)
+    bridges = {name: Bridge(tts, ahead_frames=config.ahead_frames) for name, tts in engines.items()}
+    metrics = Metrics({name: EngineSources(tts.stats, tts.health, bridges[name].jobs) for name, tts in engines.items()})
+    records, drain = RequestRecords(config.records), Drain()
+    _check_same_audio(engines)
+    aliases = tuple(alias for alias in config.model_aliases if alias not in engines)
+    states: list[ServerState] = []
+    for name, tts in engines.items():
+        named = replace(config, model_id=name, model_aliases=() if states else aliases)
+        states.append(
+            ServerState(
+                tts=tts,
+                config=named,
+                bridge=bridges[name],
+                voices=voices,
+                names=ModelNames(named, tts.model.config, voices),
+                metrics=metrics,
+                records=records,
+                readiness=Readiness(tts.health, config.step_s, drain),
+                drain=drain,
+                models=states,
+            )
+        )
+    return states
+
+
 def _add_routes(app: FastAPI) -> None:
     """Register the routes of every protocol."""
     app.include_router(speech.router)
@@ -76,12 +103,24 @@ def _add_routes(app: FastAPI) -> None:
     pages.add_routes(app)
 
 
+def _check_same_audio(engines: Mapping[str, Legato]) -> None:
+    """Raise `InputError` unless all models have the same sample rate and frame length, as all 12 Hz checkpoints do.
+
+    A socket session measures playback in samples of the model, and may change the model between utterances.
+    """
+    codecs = {name: tts.model.config.codec for name, tts in engines.items()}
+    formats = {name: (codec.sample_rate_hz, codec.frame_samples) for name, codec in codecs.items()}
+    if len(set(formats.values())) > 1:
+        listed = ", ".join(f"{name}: {rate_hz} Hz, {samples} samples" for name, (rate_hz, samples) in formats.items())
+        raise InputError(f"models of one server must have the same sample rate and frame length ({listed})")
+
+
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Warm up in the background, so that `/health` responds meanwhile; on exit, cancel what is still running."""
     state = app.state.legato
     assert isinstance(state, ServerState)
-    warmup = asyncio.ensure_future(warm_up(state))
+    warmup = asyncio.ensure_future(_warm_up(state.models))
     wyoming = None
     if state.config.wyoming_port is not None:
         wyoming = await _start_wyoming(state, state.config.wyoming_port)
@@ -89,12 +128,19 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        state.readiness.draining = True
+        state.drain.request()
         state.drain.started.set()  # not set yet if the application runs in another ASGI server
         state.drain.expired.set()
         warmup.cancel()
         await asyncio.wait({warmup, draining})
-        state.bridge.close()
+        for served in state.models:
+            served.bridge.close()
+
+
+async def _warm_up(states: list[ServerState]) -> None:
+    """Warm up the models one after another: together they would only slow each other down."""
+    for state in states:
+        await warm_up(state)
 
 
 async def _close_on_drain(state: ServerState, wyoming: asyncio.Server | None) -> None:

@@ -1,8 +1,8 @@
 """Graceful shutdown: refuse new work, let active work finish for a limited time, then cut what is left.
 
-A `Drain` belongs to one server. `run` moves it through its two events, both of which stay set: `started` (new work is
-refused, idle connections close) and `expired` (active work ends, and its clients get an error). Every protocol tracks
-its work here, so that shutdown knows when it is done and how much was cut.
+A `Drain` belongs to one server. The signal handler calls `request`; then `run` moves it through its two events, both of
+which stay set: `started` (idle connections close) and `expired` (active work ends, and its clients get an error). Every
+protocol tracks its work here, so that shutdown knows when it is done and how much was cut.
 """
 
 from __future__ import annotations
@@ -25,9 +25,15 @@ class Drain:
     def __init__(self) -> None:
         self.started = asyncio.Event()
         self.expired = asyncio.Event()
+        self.requested = False
+        """True from the first signal on: new work is refused."""
         self.cut = 0
         """Streams and requests that did not finish."""
         self._work: set[Callable[[], bool]] = set()
+
+    def request(self) -> None:
+        """Refuse new work from now on. Safe in a signal handler, unlike setting an event of the loop."""
+        self.requested = True
 
     @contextmanager
     def track(self, active: Callable[[], bool] = lambda: True) -> Iterator[None]:
@@ -52,6 +58,7 @@ class Drain:
 
         When this returns, all connections have closed, or had `_FAREWELL_S` to do so.
         """
+        self.requested = True
         self.started.set()
         end_s = time.monotonic() + limit_s
         while self.active and time.monotonic() < end_s and not abort():

@@ -1,12 +1,13 @@
 """Prometheus metrics: engine statistics and request counters, in one registry per application.
 
 `Metrics` owns the server's counters for the lifetime of the application. Engine metrics are not counted a second time:
-each scrape converts the engine's current snapshot.
+each scrape converts the current snapshots of the engines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -21,27 +22,44 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ENCODE_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 
 
-class EngineCollector(Collector):
-    """Converts the engine's snapshot to Prometheus metrics."""
+@dataclass(frozen=True, slots=True)
+class EngineSources:
+    """Where the metrics of one engine come from."""
 
-    def __init__(
-        self,
-        snapshot: Callable[[], EngineSnapshot],
-        health: Callable[[], EngineHealth],
-        jobs: Callable[[], Mapping[str, int]],
-    ) -> None:
-        self._snapshot = snapshot
-        self._health = health
-        self._jobs = jobs
+    snapshot: Callable[[], EngineSnapshot]
+    health: Callable[[], EngineHealth]
+    jobs: Callable[[], Mapping[str, int]]
+    """Jobs of the thread pools, running or waiting."""
+
+
+class EngineCollector(Collector):
+    """Converts the snapshots of all engines to Prometheus metrics, with the label `model`."""
+
+    def __init__(self, engines: Mapping[str, EngineSources]) -> None:
+        self._engines = engines
 
     def collect(self) -> Iterator[Metric]:
         """Yield all engine metrics; the registry calls this for every scrape."""
-        snapshot = self._snapshot()
-        yield from _heartbeat(self._health())
-        yield from _thread_pools(self._jobs())
-        yield from _gauges(snapshot)
-        yield from _counters(snapshot)
-        yield from _histograms(snapshot)
+        families: dict[str, Metric] = {}
+        for model, engine in self._engines.items():
+            for family in _engine_metrics(engine):
+                for sample in family.samples:
+                    sample.labels["model"] = model
+                if family.name in families:  # Prometheus' text format requires all samples of a name in one place
+                    families[family.name].samples.extend(family.samples)
+                else:
+                    families[family.name] = family
+        return iter(families.values())
+
+
+def _engine_metrics(engine: EngineSources) -> Iterator[Metric]:
+    """The metrics of one engine, without the label `model`."""
+    snapshot = engine.snapshot()
+    yield from _heartbeat(engine.health())
+    yield from _thread_pools(engine.jobs())
+    yield from _gauges(snapshot)
+    yield from _counters(snapshot)
+    yield from _histograms(snapshot)
 
 
 def _heartbeat(health: EngineHealth) -> Iterator[Metric]:
@@ -132,15 +150,10 @@ def _buckets(value: HistogramValue) -> list[tuple[str, float]]:
 class Metrics:
     """All metrics of one application."""
 
-    def __init__(
-        self,
-        snapshot: Callable[[], EngineSnapshot],
-        health: Callable[[], EngineHealth],
-        jobs: Callable[[], Mapping[str, int]],
-    ) -> None:
-        """`snapshot`, `health`: of the engine. `jobs`: of the thread pools, running or waiting."""
+    def __init__(self, engines: Mapping[str, EngineSources]) -> None:
+        """`engines`: sources of the engine metrics by model id."""
         self.registry = CollectorRegistry()
-        self.registry.register(EngineCollector(snapshot, health, jobs))
+        self.registry.register(EngineCollector(engines))
         self._requests = Counter(
             "legato_requests",
             "Finished requests by route, outcome and finish reason.",

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from legato.config.model import ModelConfig
 from legato.config.server import OPENAI_VOICES, ServerConfig
 from legato.errors import UnknownVoiceError
-from legato.server.errors import ApiError
 from legato.server.voices import UploadedVoice, VoiceFolder
 
 
@@ -25,7 +24,7 @@ class VoiceChoice:
 
 
 class ModelNames:
-    """Name lookup for one server."""
+    """Name lookup for one model."""
 
     def __init__(self, config: ServerConfig, model: ModelConfig, folder: VoiceFolder) -> None:
         self._config = config
@@ -40,17 +39,6 @@ class ModelNames:
     def models(self) -> tuple[str, ...]:
         """The model's id, then its aliases."""
         return (self._config.model_id, *(name for name in self._config.model_aliases if name != self._config.model_id))
-
-    def check_model(self, name: str) -> None:
-        """Raise 404 unless `name` is the loaded model, one of its aliases, or empty."""
-        if name and name not in self.models():
-            aliases = ", ".join(self.models()[1:]) or "none"
-            raise ApiError(
-                404,
-                "model_not_found",
-                f"unknown model {name!r}: this server runs {self._config.model_id!r} (aliases: {aliases})",
-                param="model",
-            )
 
     def voice(self, name: str) -> VoiceChoice:
         """Resolve a voice name; "" and "default" select the model's default. Raises `UnknownVoiceError`."""

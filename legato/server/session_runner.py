@@ -68,6 +68,8 @@ class SessionRunner:
     ) -> None:
         """`clock`: monotonic seconds, the clock of the engine."""
         self._state = state
+        self._model = state
+        """The model of the utterances that follow."""
         self._route = route
         self._request = request
         self._clock = clock
@@ -88,13 +90,14 @@ class SessionRunner:
 
         Protocols call it when the client starts new work; utterances that are open already may go on.
         """
-        self._state.check_ready()
+        self._model.check_ready()
 
     # --- from the client ----------------------------------------------------------------------------------------------
 
-    def configure(self, request: SpeechRequest, limits: PlaybackLimits) -> None:
-        """Set request and limits of the utterances that follow."""
+    def configure(self, request: SpeechRequest, limits: PlaybackLimits, *, model: ServerState) -> None:
+        """Set request, limits and model of the utterances that follow."""
         self._request = request
+        self._model = model
         self._session.set_limits(limits)
 
     def add_text(self, text: str, *, replaces: bool = False) -> UtteranceId:
@@ -240,6 +243,7 @@ class SessionRunner:
         record = RequestRecord(id=new_request_id(), route=self._route, sample_rate_hz=self._state.tts.sample_rate_hz)
         self._state.records.add(record)
         utterance = ActiveUtterance(
+            bridge=self._model.bridge,
             request=self._request,
             record=record,
             ahead_frames=action.ahead_frames,
@@ -277,7 +281,7 @@ class SessionRunner:
     async def _receive_packets(self, utterance_id: UtteranceId, utterance: ActiveUtterance) -> None:
         async with self._open_lock:
             text = "".join(utterance.text) if utterance.complete_text else None
-            opened = await self._state.bridge.open(utterance.request, text, ahead_frames=utterance.ahead_frames)
+            opened = await utterance.bridge.open(utterance.request, text, ahead_frames=utterance.ahead_frames)
         async with opened as stream:
             record = utterance.record
             utterance.attach(stream)

@@ -1,4 +1,8 @@
-"""State shared by the routes of one application. `create_app` creates it; routes get it with `state_of`."""
+"""State that routes use: the components that serve one model, and those that all models of the server share.
+
+`create_app` creates one `ServerState` for each model. Routes get the state of the default model with `state_of`, and
+the one of the model that a request names with `ServerState.for_model`.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +26,14 @@ from legato.server.voices import VoiceFolder
 
 @dataclass(slots=True)
 class Readiness:
-    """Whether the server accepts new requests: after warm-up, while the engine works, and until shutdown begins."""
+    """Whether a model accepts new requests: after warm-up, while its engine works, and until shutdown begins."""
 
     health: Callable[[], EngineHealth]
     step_s: float
     """Longest healthy engine step."""
+    drain: Drain
     warm: bool = False
     warm_up_failed: bool = False
-    draining: bool = False
 
     @property
     def ready(self) -> bool:
@@ -38,7 +42,7 @@ class Readiness:
     @property
     def status(self) -> str:
         """ "ready", or why new requests are refused."""
-        if self.draining:
+        if self.drain.requested:
             return "stopping"
         return self.engine_fault or ("ready" if self.warm else "warming up")
 
@@ -52,7 +56,11 @@ class Readiness:
 
 @dataclass(slots=True)
 class ServerState:
-    """The components of one server; all but `readiness` and `wyoming_port` stay the same while it runs."""
+    """The components that serve one model; all but `readiness` and `wyoming_port` stay the same while the server runs.
+
+    The models of a server share `voices`, `metrics`, `records`, `drain` and `models`, and the settings other than the
+    names of the model.
+    """
 
     tts: Legato
     config: ServerConfig
@@ -62,20 +70,56 @@ class ServerState:
     metrics: Metrics
     records: RequestRecords
     readiness: Readiness
-    drain: Drain = field(default_factory=Drain)
+    drain: Drain
+    models: list[ServerState] = field(repr=False)
+    """All models of the server, this one included. The first is the default."""
     wyoming_port: int | None = None
     """The port on which Wyoming listens, once it does."""
 
+    def for_model(self, name: str) -> ServerState:
+        """The state of a model by its id or an alias; "" is the default. `ApiError` 404 if it does not exist."""
+        if not name:
+            return self.models[0]
+        for state in self.models:
+            if name in state.names.models():
+                return state
+        ids = ", ".join(repr(state.config.model_id) for state in self.models)
+        aliases = ", ".join(alias for state in self.models for alias in state.names.models()[1:]) or "none"
+        raise ApiError(
+            404,
+            "model_not_found",
+            f"unknown model {name!r}: this server runs {ids} (aliases: {aliases})",
+            param="model",
+        )
+
+    @property
+    def status(self) -> str:
+        """ "ready" if every model accepts new requests; otherwise why the first that does not refuses them."""
+        return self._first_fault(lambda readiness: None if readiness.ready else readiness.status) or "ready"
+
+    @property
+    def engine_fault(self) -> str | None:
+        """Why the engine of a model is unhealthy; None if all engines work."""
+        return self._first_fault(lambda readiness: readiness.engine_fault)
+
     def check_ready(self) -> None:
-        """`ApiError` 503 unless new work is accepted."""
+        """`ApiError` 503 unless this model accepts new work."""
         if self.readiness.ready:
             return
-        status = STOPPING if self.readiness.draining else f"the server is not ready: {self.readiness.status}"
+        status = STOPPING if self.drain.requested else f"the server is not ready: {self.readiness.status}"
         raise ApiError(503, "not_ready", f"{status}; retry later", headers={"Retry-After": "2"})
+
+    def _first_fault(self, fault_of: Callable[[Readiness], str | None]) -> str | None:
+        """The first fault of any model, with the model's id if there are several."""
+        for state in self.models:
+            fault = fault_of(state.readiness)
+            if fault is not None:
+                return fault if len(self.models) == 1 else f"{state.config.model_id}: {fault}"
+        return None
 
 
 def state_of(connection: HTTPConnection) -> ServerState:
-    """The state of the application behind a request or WebSocket."""
+    """The state of the default model, of the application behind a request or WebSocket."""
     state = connection.app.state.legato
     assert isinstance(state, ServerState)
     return state

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from legato.engine.flow_control import paced
 from legato.engine.request import SpeechRequest
-from legato.server.bridge import AsyncStream
+from legato.server.bridge import AsyncStream, Bridge
 from legato.server.request_records import RequestRecord
 from legato.session.events import CancelStream, ConsumeFrames, EndFeed, EngineAction, FeedText, SetAheadFrames
 
@@ -20,6 +20,8 @@ from legato.session.events import CancelStream, ConsumeFrames, EndFeed, EngineAc
 class ActiveUtterance:
     """Request, text and stream of one utterance."""
 
+    bridge: Bridge
+    """Opens the stream on the engine of its model."""
     request: SpeechRequest
     record: RequestRecord
     ahead_frames: int

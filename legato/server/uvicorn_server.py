@@ -48,7 +48,7 @@ class DrainingServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain all protocols, then close what is left. uvicorn alone would close WebSockets at once."""
-        self._state.readiness.draining = True
+        self._state.drain.request()
         for server in self.servers:
             server.close()
         left_s = await self._state.drain.run(self._state.config.drain_s, abort=lambda: self.force_exit)
@@ -60,7 +60,7 @@ class DrainingServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002  uvicorn's signature
         """Start draining on SIGINT or SIGTERM. A second Ctrl-C exits without waiting."""
-        self._state.readiness.draining = True
+        self._state.drain.request()
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 

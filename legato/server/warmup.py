@@ -23,7 +23,7 @@ _FRAMES = 6
 
 
 async def warm_up(state: ServerState) -> None:
-    """Synthesize a few frames, then mark the server as ready."""
+    """Synthesize a few frames, then mark the model as ready."""
     started_s = time.monotonic()
     if state.config.warm_up:
         try:
@@ -32,10 +32,10 @@ async def warm_up(state: ServerState) -> None:
                 async for _packet in stream:
                     pass
         except Exception:
-            log.exception("warm-up failed: this server will not become ready")
+            log.exception("warm-up of %s failed: this server will not become ready", state.config.model_id)
             state.readiness.warm_up_failed = True
             raise
-        log.info("warm-up finished in %.1f s", time.monotonic() - started_s)
+        log.info("warm-up of %s finished in %.1f s", state.config.model_id, time.monotonic() - started_s)
     state.readiness.warm = True
 
 

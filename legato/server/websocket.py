@@ -21,7 +21,7 @@ from legato.server.errors import ApiError, api_error
 from legato.server.fields import Fields, read_message
 from legato.server.session_runner import SessionRunner
 from legato.server.session_settings import limits_of
-from legato.server.state import ServerState, state_of
+from legato.server.state import ServerState
 from legato.session.events import SessionOutput
 
 log = logging.getLogger("legato.server")
@@ -78,9 +78,13 @@ class SocketProtocol(Protocol):
 ProtocolFactory = Callable[[ServerState, SocketSender, SessionRunner], SocketProtocol]
 
 
-async def serve_socket(socket: WebSocket, route: str, *, buffer_ms: int, protocol: ProtocolFactory) -> None:
-    """Serve one connection of `route`: accept it, refuse it while the server is not ready, then run its session."""
-    state = state_of(socket)
+async def serve_socket(
+    socket: WebSocket, state: ServerState, route: str, *, buffer_ms: int, protocol: ProtocolFactory
+) -> None:
+    """Serve one connection of `route`: accept it, refuse it while the model is not ready, then run its session.
+
+    `state`: of the model of the first utterance.
+    """
     await socket.accept(subprotocol=accepted_subprotocol(socket.scope))
     sender = SocketSender(socket, state.config.stall_s)
     if not state.readiness.ready:

@@ -9,10 +9,13 @@ import numpy as np
 import soundfile
 from playwright.sync_api import expect
 
+from legato.api import load
+from legato.config.server import ServerConfig
 from tests.browser.audio import messages, sent, sounding, tapped
 from tests.browser.conftest import Visit
 from tests.browser.test_page_sound import speak, state
-from tests.server.running import Running
+from tests.conftest import TinyCheckpoint
+from tests.server.running import Running, running
 
 
 def recording(folder: Path, seconds: float) -> Path:
@@ -107,3 +110,24 @@ def test_unusable_files_are_rejected_with_a_message(visit: Visit, cloner: Runnin
         panel.locator("[data-clone=file]").set_input_files(file)
         expect(panel.locator("[data-clone=status]")).to_contain_text(message)
     expect(panel.locator("[data-clone=result]")).to_be_hidden()
+
+
+def test_page_lists_several_models_and_uses_the_selected_one(visit: Visit, tiny_checkpoint: TinyCheckpoint) -> None:
+    with (
+        load(tiny_checkpoint("tiny-embedded"), max_seq_len=512) as first,
+        load(tiny_checkpoint("tiny-custom-voice"), max_seq_len=512) as second,
+        running({"first": first, "second": second}, ServerConfig(warm_up=False)) as server,
+    ):
+        page = visit(server).page
+        models = page.get_by_label("Model", exact=True)
+        expect(models).to_have_value("first")
+        assert models.locator("option").all_inner_texts() == ["first", "second"]
+        with page.expect_navigation():
+            models.select_option("second")
+        expect(models).to_have_value("second")
+        names = page.locator("[data-voice] option").all_inner_texts()
+        assert names == sorted(voice.name for voice in second.voices())
+        before = sum(second.stats().outcomes.values())
+        speak(page, "Hello.")
+        state(page, "finished")
+        assert sum(second.stats().outcomes.values()) == before + 1

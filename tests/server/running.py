@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +27,7 @@ class Running:
     url: str
     port: int
     tts: Legato
+    """The default model."""
     state: ServerState
 
     def client(self) -> Client:
@@ -35,8 +36,10 @@ class Running:
 
 
 @contextmanager
-def running(tts: Legato, config: ServerConfig | None = None, *, until_ready: bool = True) -> Iterator[Running]:
-    """Serve `tts` until the context exits. The caller closes the engine."""
+def running(
+    tts: Legato | Mapping[str, Legato], config: ServerConfig | None = None, *, until_ready: bool = True
+) -> Iterator[Running]:
+    """Serve one model, or several by id, until the context exits. The caller closes the engines."""
     config = replace(config or ServerConfig(), port=0)
     app = create_app(tts, config)
     ports: list[int] = []
@@ -45,8 +48,8 @@ def running(tts: Legato, config: ServerConfig | None = None, *, until_ready: boo
     thread.start()
     try:
         state = app.state.legato
-        wait_for(lambda: bool(ports) and (state.readiness.ready or not until_ready))
-        yield Running(f"http://127.0.0.1:{ports[0]}", ports[0], tts, state)
+        wait_for(lambda: bool(ports) and (state.status == "ready" or not until_ready))
+        yield Running(f"http://127.0.0.1:{ports[0]}", ports[0], state.tts, state)
     finally:
         server.should_exit = True
         thread.join(60)
@@ -74,3 +77,19 @@ def slots_free(tts: Legato) -> bool:
     stats = tts.stats()
     pools = (stats.talker_slots, stats.codec_slots)
     return stats.streams_open == 0 and all(pool.free == pool.slots for pool in pools)
+
+
+def metric(text: str, sample: str) -> float:
+    """The value of one sample in Prometheus' text format, 0 if it is absent. The label `model` may be left out."""
+    wanted = _series(sample)
+    for line in text.splitlines():
+        series, _, number = line.rpartition(" ")
+        if not line.startswith("#") and wanted in (_series(series), _series(series, without="model")):
+            return float(number)
+    return 0.0
+
+
+def _series(sample: str, *, without: str = "") -> tuple[str, frozenset[str]]:
+    """Name and labels of a sample. Label values of the tests contain no commas."""
+    name, _, labels = sample.removesuffix("}").partition("{")
+    return name, frozenset(label for label in labels.split(",") if label and label.partition("=")[0] != without)

@@ -21,7 +21,7 @@ from legato.config.server import ServerConfig
 from legato.engine.heartbeat import FAILED_STEPS
 from legato.server.watchdog import Watchdog
 from tests.conftest import TinyCheckpoint
-from tests.server.running import Running, running, wait_for
+from tests.server.running import Running, metric, running, wait_for
 
 
 @pytest.fixture
@@ -41,8 +41,9 @@ def status(server: Running, path: str) -> tuple[int, str]:
 
 
 def gauge(server: Running, name: str) -> float:
-    (value,) = re.findall(rf"^{re.escape(name)} (\S+)$", server.client().metrics(), re.MULTILINE)
-    return float(value)
+    text = server.client().metrics()
+    assert name.partition("{")[0] in text
+    return metric(text, name)
 
 
 def break_runner(server: Running, monkeypatch: pytest.MonkeyPatch, fault: object) -> None:

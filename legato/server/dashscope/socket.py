@@ -19,7 +19,7 @@ from legato.server.fields import Fields
 from legato.server.openai.speech_request import build_request
 from legato.server.session_runner import SessionRunner
 from legato.server.session_settings import check_request, limits_of
-from legato.server.state import ServerState
+from legato.server.state import ServerState, state_of
 from legato.server.websocket import SocketSender, serve_socket
 from legato.session.events import PlaybackAck, SessionOutput
 
@@ -108,7 +108,7 @@ class RealtimeSocket:
         limits = limits_of(
             self._state, request, buffer_ms=settings.buffer_ms, lead_ms=settings.lead_ms, start_ms=settings.start_ms
         )
-        self._session.configure(request, limits)
+        self._session.configure(request, limits, model=self._state)
         self._settings, self._configured = settings, True
 
     def _session_json(self) -> dict[str, object]:
@@ -163,8 +163,14 @@ class RealtimeSocket:
 
 
 async def serve(socket: WebSocket) -> None:
-    """Serve one connection. The model name in the URL is ignored: the SDK sends a name of the hosted service."""
-    await serve_socket(socket, ROUTE, buffer_ms=30_000, protocol=RealtimeSocket)
+    """Serve one connection with the model that the URL names.
+
+    Unknown names select the default model: the SDK sends a name of the hosted service.
+    """
+    state = state_of(socket)
+    name = socket.query_params.get("model", "")
+    model = next((served for served in state.models if name in served.names.models()), state)
+    await serve_socket(socket, model, ROUTE, buffer_ms=30_000, protocol=RealtimeSocket)
 
 
 def add_routes(app: FastAPI) -> None:

@@ -17,7 +17,7 @@ router = APIRouter()
 @router.get("/health", summary="Liveness", response_model=dict[str, str])
 async def health(request: Request) -> Response:
     """200 while the engine works, also during warm-up and shutdown; 503 if it is dead or stuck."""
-    fault = state_of(request).readiness.engine_fault
+    fault = state_of(request).engine_fault
     if fault is None:
         return JSONResponse({"status": "ok"})
     return JSONResponse({"status": fault}, status_code=503)
@@ -26,10 +26,10 @@ async def health(request: Request) -> Response:
 @router.get("/ready", summary="Readiness")
 async def ready(request: Request) -> Response:
     """200 after warm-up, while the engine works, and until shutdown begins; 503 otherwise."""
-    readiness = state_of(request).readiness
-    if readiness.ready:
-        return JSONResponse({"status": "ready"})
-    return JSONResponse({"status": readiness.status}, status_code=503, headers={"Retry-After": "2"})
+    status = state_of(request).status
+    if status == "ready":
+        return JSONResponse({"status": status})
+    return JSONResponse({"status": status}, status_code=503, headers={"Retry-After": "2"})
 
 
 @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
@@ -38,21 +38,24 @@ async def metrics(request: Request) -> Response:
     return Response(state_of(request).metrics.text(), media_type=CONTENT_TYPE)
 
 
-@router.get("/v1/models", summary="List the model and its aliases")
+@router.get("/v1/models", summary="List the models and their aliases")
 async def models(request: Request) -> dict[str, object]:
-    """OpenAI's model list. The first entry is the loaded model and includes its capabilities."""
-    state = state_of(request)
-    entries = [_model_entry(name, is_alias=index > 0) for index, name in enumerate(state.names.models())]
-    entries[0]["legato"] = capabilities(state)
-    return {"object": "list", "data": entries}
+    """OpenAI's model list: the loaded models with their capabilities, the default first, then the aliases."""
+    states = state_of(request).models
+    loaded = [_model_json(state, state.config.model_id) for state in states]
+    aliases = [_model_entry(name, is_alias=True) for state in states for name in state.names.models()[1:]]
+    return {"object": "list", "data": [*loaded, *aliases]}
 
 
 @router.get("/v1/models/{model:path}", summary="Get a model")
 async def model(request: Request, model: str) -> dict[str, object]:
-    """The loaded model, under its id or an alias."""
-    state = state_of(request)
-    state.names.check_model(model)
-    return {**_model_entry(model, is_alias=model != state.config.model_id), "legato": capabilities(state)}
+    """A loaded model, under its id or an alias."""
+    return _model_json(state_of(request).for_model(model), model)
+
+
+def _model_json(state: ServerState, name: str) -> dict[str, object]:
+    """A model with its capabilities. `name`: its id or an alias."""
+    return {**_model_entry(name, is_alias=name != state.config.model_id), "legato": capabilities(state)}
 
 
 def _model_entry(name: str, *, is_alias: bool) -> dict[str, object]:
@@ -60,7 +63,7 @@ def _model_entry(name: str, *, is_alias: bool) -> dict[str, object]:
 
 
 def capabilities(state: ServerState) -> dict[str, object]:
-    """The features of the loaded model."""
+    """The features of a model."""
     config = state.tts.model.config
     return {
         "version": __version__,

@@ -36,9 +36,9 @@ _FORM = {
 
 
 @router.get("/v1/audio/voices", summary="List voices")
-async def voices(request: Request) -> dict[str, object]:
-    """Accepted values of `voice`, and the details of uploaded voices."""
-    state = state_of(request)
+async def voices(request: Request, model: str = "") -> dict[str, object]:
+    """Accepted values of `voice` for a model (the default model without `model`), and details of uploaded voices."""
+    state = state_of(request).for_model(model)
     uploaded = [_voice_json(voice) for voice in state.voices.voices()] if supports_cloning(state.tts) else []
     return {"voices": [*state.names.speakers, *(str(voice["name"]) for voice in uploaded)], "uploaded_voices": uploaded}
 
@@ -50,8 +50,12 @@ async def voices(request: Request) -> dict[str, object]:
     openapi_extra={"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}},
 )
 async def upload(request: Request) -> JSONResponse:
-    """Store a recording as a named voice, replacing an uploaded voice with the same name."""
-    state = state_of(request)
+    """Store a recording as a named voice, replacing an uploaded voice with the same name.
+
+    All models that clone can use it. Names of built-in voices of any model are refused.
+    """
+    models = state_of(request).models
+    state = next((model for model in models if supports_cloning(model.tts)), models[0])
     body = await read_body(request, upload_names=_UPLOAD_NAMES)
     if not body.is_form:
         raise ApiError(415, "unsupported_media_type", "send multipart/form-data with name and audio_sample")
@@ -61,7 +65,7 @@ async def upload(request: Request) -> JSONResponse:
         raise ApiError(400, "invalid_request", "the form has no file audio_sample", param="audio_sample")
     name = validate_name(str(body.fields.get("name", "")))
     transcript = str(body.fields.get("ref_text", "")).strip()
-    if name.lower() in state.names.speakers:
+    if any(name.lower() in model.names.speakers for model in models):
         raise InputError(f"{name!r} is a built-in voice of the model: choose another name", field="name")
     recording = check_recording(body.upload, state.config.reference_bytes)
     rate_hz = state.tts.sample_rate_hz

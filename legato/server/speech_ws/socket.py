@@ -30,7 +30,7 @@ from legato.server.speech_ws.messages import (
     parse,
 )
 from legato.server.speech_ws.sender import SpeechSender, WireUtterance
-from legato.server.state import ServerState
+from legato.server.state import ServerState, state_of
 from legato.server.websocket import SocketSender, serve_socket
 from legato.session.events import PlaybackAck, SessionOutput
 from legato.text.segmenter import Segmenter, SegmentRule
@@ -50,6 +50,7 @@ class SpeechSocket:
 
     def __init__(self, state: ServerState, socket: SocketSender, session: SessionRunner) -> None:
         self._state = state
+        self._model = state
         self._session = session
         self._sender = SpeechSender(state, socket, session)
         self._config = SessionConfig()
@@ -110,19 +111,17 @@ class SpeechSocket:
         """Validate and apply settings. Settings that are refused change nothing."""
         if self._open_utterance is not None:
             raise StateError("session.config is not allowed inside an utterance: close it with input.done first")
-        self._state.names.check_model(config.model)
+        model = self._state.for_model(config.model)
         audio_format = resolve_format(config.response_format)
         rate_hz = resolve_sample_rate(config.sample_rate, self._state.tts.sample_rate_hz, audio_format)
         if config.task_type == "Base" and not config.ref_audio:
             # LiveKit's plugin sends it by default, also to models with built-in voices.
             config = config.model_copy(update={"task_type": ""})
-        request = await build_request(self._state, config)
-        check_request(self._state, request)
-        limits = limits_of(
-            self._state, request, buffer_ms=config.buffer_ms, lead_ms=config.lead_ms, start_ms=config.start_ms
-        )
-        self._session.configure(request, limits)
-        self._config, self._audio_format, self._rate_hz = config, audio_format, rate_hz
+        request = await build_request(model, config)
+        check_request(model, request)
+        limits = limits_of(model, request, buffer_ms=config.buffer_ms, lead_ms=config.lead_ms, start_ms=config.start_ms)
+        self._session.configure(request, limits, model=model)
+        self._model, self._config, self._audio_format, self._rate_hz = model, config, audio_format, rate_hz
         self._configured = True
 
     def _configured_message(self) -> dict[str, object]:
@@ -134,7 +133,7 @@ class SpeechSocket:
             "format": self._audio_format.value,
             "sample_rate": self._rate_hz,
             "channels": 1,
-            "word_times": "exact" if supports_word_times(self._state.tts) else "none",
+            "word_times": "exact" if supports_word_times(self._model.tts) else "none",
             "ignored": sorted(name[:64] for name in self._config.model_extra or {})[:32],
         }
 
@@ -201,7 +200,7 @@ class SpeechSocket:
 
 async def serve(socket: WebSocket) -> None:
     """Serve one connection."""
-    await serve_socket(socket, ROUTE, buffer_ms=10_000, protocol=SpeechSocket)
+    await serve_socket(socket, state_of(socket), ROUTE, buffer_ms=10_000, protocol=SpeechSocket)
 
 
 def add_routes(app: FastAPI) -> None:

@@ -58,7 +58,7 @@ async def serve_wyoming(state: ServerState, host: str, port: int) -> asyncio.Ser
 
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal clients
-        if clients >= max_connections(state.config.connections) or state.readiness.draining:
+        if clients >= max_connections(state.config.connections) or state.drain.requested:
             writer.close()
             return
         clients += 1
@@ -240,9 +240,14 @@ class WyomingConnection:
         name, language = (voice.name or "", voice.language or "") if voice else ("", "")
         if not isinstance(name, str) or not isinstance(language, str):
             raise InputError("name and language of a voice must be strings", field="voice")
-        request = await build_request(self._state, SpeechOptions(voice=name, language=language or "auto"))
-        check_request(self._state, request)
-        self._session.configure(request, limits_of(self._state, request, buffer_ms=BUFFER_MS))
+        model = self._model_with_voice(name)
+        request = await build_request(model, SpeechOptions(voice=name, language=language or "auto"))
+        check_request(model, request)
+        self._session.configure(request, limits_of(model, request, buffer_ms=BUFFER_MS), model=model)
+
+    def _model_with_voice(self, name: str) -> ServerState:
+        """The first model that has a voice of this name; the default model if none has. Events name no model."""
+        return next((model for model in self._state.models if name in _voice_names(model)), self._state)
 
     # --- to the client ------------------------------------------------------------------------------------------------
 
@@ -306,32 +311,39 @@ class WyomingConnection:
         await asyncio.wait_for(async_write_event(event, self._writer), self._state.config.stall_s)
 
     def _info(self) -> Info:
-        """The answer to `describe`: model, voices and languages."""
-        model = self._state.tts.model.config
-        attribution = Attribution(name="Legato", url="")
-        languages = [language_code(name) for name in allowed_languages(model.talker) if name != "auto"]
-        names = [*self._state.names.speakers, *(voice.name for voice in self._state.voices.voices())]
-        voices = [
-            TtsVoice(
-                name=name,
-                attribution=attribution,
-                installed=True,
-                description=name,
-                version=__version__,
-                languages=languages,
-            )
-            for name in names
-        ]
-        program = TtsProgram(
-            name="legato",
+        """The answer to `describe`: one program for each model, with its voices and languages."""
+        return Info(tts=[_program(model) for model in self._state.models])
+
+
+def _voice_names(model: ServerState) -> list[str]:
+    """Built-in and uploaded voices of a model."""
+    return [*model.names.speakers, *(voice.name for voice in model.voices.voices())]
+
+
+def _program(model: ServerState) -> TtsProgram:
+    """A model as Wyoming describes it."""
+    attribution = Attribution(name="Legato", url="")
+    languages = [language_code(name) for name in allowed_languages(model.tts.model.config.talker) if name != "auto"]
+    voices = [
+        TtsVoice(
+            name=name,
             attribution=attribution,
             installed=True,
-            description=self._state.config.model_id,
+            description=name,
             version=__version__,
-            voices=voices,
-            supports_synthesize_streaming=True,
+            languages=languages,
         )
-        return Info(tts=[program])
+        for name in _voice_names(model)
+    ]
+    return TtsProgram(
+        name="legato" if model is model.models[0] else f"legato-{model.config.model_id}",
+        attribution=attribution,
+        installed=True,
+        description=model.config.model_id,
+        version=__version__,
+        voices=voices,
+        supports_synthesize_streaming=True,
+    )
 
 
 def _text(event: Event) -> str:

@@ -18,6 +18,7 @@ const REDRAW_MS = 1200; // keep redrawing this long after the last change, for a
 export class Card {
   constructor(number, { server, sound, model, shared, onRemove }) {
     this.number = number;
+    this.modelId = model.id;
     this.onRemove = onRemove;
     this.root = document.querySelector("#card").content.firstElementChild.cloneNode(true);
     this.find = (name) => this.root.querySelector(`[data-part=${name}]`);
@@ -86,7 +87,9 @@ export class Card {
 
   configure() {
     const voice = this.voices.settings();
-    if (voice) this.session.configure({ ...voice, ...this.settings.values() }, this.voices.name, this.settings.startMs);
+    if (!voice) return;
+    const config = { model: this.modelId, ...voice, ...this.settings.values() };
+    this.session.configure(config, this.voices.name, this.settings.startMs);
   }
 
   remove() {

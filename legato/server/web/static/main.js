@@ -24,7 +24,11 @@ let sound = null;
 
 async function connect() {
   try {
-    model = await server.model();
+    const models = await server.models();
+    const requested = new URLSearchParams(location.search).get("model");
+    model = models.find((each) => each.id === requested) ?? models[0];
+    server.modelId = model.id;
+    showModels(models);
     await shared.reload();
   } catch (error) {
     find("key").hidden = !server.needsKey;
@@ -49,6 +53,15 @@ function showServer(state, id) {
   find("server").dataset.state = state;
   find("server-state").textContent = text(state);
   find("server-model").textContent = id;
+}
+
+// The list of models, if there are several. Selecting one reloads the page with `?model=ID`.
+function showModels(models) {
+  const list = find("model");
+  list.hidden = models.length < 2;
+  find("server-model").hidden = !list.hidden;
+  if (list.options.length === models.length) return;
+  list.replaceChildren(...models.map((each) => new Option(each.id, each.id, false, each.id === model.id)));
 }
 
 // --- sessions ----------------------------------------------------------------------------------------------------------
@@ -86,6 +99,9 @@ function sampleText() {
 function addListeners() {
   find("language").addEventListener("click", () => setLanguage(language() === "en" ? "zh" : "en"));
   find("theme").addEventListener("click", toggleTheme);
+  find("model").addEventListener("change", (event) => {
+    location.search = new URLSearchParams({ model: event.target.value });
+  });
   find("add").addEventListener("click", () => addCard().find("text").focus());
   find("all").addEventListener("click", () => cards.forEach((card) => card.speak()));
   find("key").addEventListener("submit", (event) => {

@@ -15,16 +15,17 @@ export class Server {
   constructor() {
     this.key = "";
     this.needsKey = false;
+    this.modelId = "";
   }
 
-  // The loaded model: its id, whether it is `ready`, and its capabilities.
-  async model() {
+  // The loaded models: id, whether it is `ready`, and capabilities. The default model is the first. Aliases are left out.
+  async models() {
     const { data } = await this.call("GET", "/v1/models");
-    return { id: data[0].id, ...data[0].legato };
+    return data.filter((entry) => entry.legato).map((entry) => ({ id: entry.id, ...entry.legato }));
   }
 
   voices() {
-    return this.call("GET", "/v1/audio/voices");
+    return this.call("GET", `/v1/audio/voices?model=${encodeURIComponent(this.modelId)}`);
   }
 
   uploadVoice(name, wav, transcript) {
