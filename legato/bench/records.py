@@ -221,6 +221,24 @@ class MemoryRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ContentionRecord:
+    """One run of one stream with `threads` threads beside `busy_processes` that keep one core each busy.
+
+    `total_s`: the whole run, prefill and codec included. `real_time_factor`: per second of audio.
+    """
+
+    machine: Machine
+    model: ModelInfo
+    packet_frames: tuple[int, ...]
+    round: int
+    busy_processes: int
+    threads: int
+    frames: int
+    total_s: float
+    real_time_factor: float
+
+
+@dataclass(frozen=True, slots=True)
 class ReadBandwidth:
     """Bandwidth of reading a working set of `working_set_mib` repeatedly."""
 
@@ -343,6 +361,7 @@ RECORD_TYPES: Mapping[str, type[DataclassInstance]] = {
     "step": StepRecord,
     "engine_step": EngineStepRecord,
     "memory": MemoryRecord,
+    "contention": ContentionRecord,
 }
 """The record type of each `kind` in a file of records."""
 

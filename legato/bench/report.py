@@ -10,9 +10,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 
 from legato.bench.batch import batch_tables, deterministic_slowdown
+from legato.bench.contention import contention_tables
 from legato.bench.environment import Machine, ModelInfo
 from legato.bench.memory import memory_tables
-from legato.bench.records import BatchRecord, MemoryRecord, Records, RequestRecord, SideCostRecord
+from legato.bench.records import (
+    BatchRecord,
+    ContentionRecord,
+    MemoryRecord,
+    Records,
+    RequestRecord,
+    SideCostRecord,
+)
 from legato.bench.rendering import Plot, ReportTable, html_page
 from legato.bench.request_report import batch_plots, request_plots, request_tables
 from legato.bench.side_costs import side_cost_table
@@ -45,7 +53,12 @@ def memory_section(records: Records) -> Iterator[ReportTable | Plot]:
     yield from memory_tables([record for record in records if isinstance(record, MemoryRecord)])
 
 
-SECTIONS = (request_section, batch_section, steps_section, memory_section)
+def contention_section(records: Records) -> Iterator[ReportTable | Plot]:
+    """RTF beside busy processes."""
+    yield from contention_tables([record for record in records if isinstance(record, ContentionRecord)])
+
+
+SECTIONS = (request_section, batch_section, steps_section, memory_section, contention_section)
 
 
 def tables(records: Records) -> list[ReportTable]:

@@ -9,7 +9,7 @@ import click
 
 from legato.cli.main import LazyGroup
 
-SUBCOMMANDS = ("latency", "load", "batch", "steps", "memory", "report", "compare")
+SUBCOMMANDS = ("latency", "load", "batch", "steps", "memory", "contention", "report", "compare")
 """In the order of `legato bench --help`. Command NAME is the function NAME in the module `legato.cli.bench_NAME`."""
 
 EPILOG = """\b
@@ -19,6 +19,7 @@ Examples:
   legato bench batch                                       throughput against batch size
   legato bench steps                                       step times against this machine's limits
   legato bench memory                                      memory with all slots in use
+  legato bench contention                                  RTF beside processes that keep cores busy
   legato bench latency --records a.jsonl --html a.html     save all records, and an HTML report
   legato bench compare a.jsonl b.jsonl                     the same requests before and after a change
 

@@ -14,7 +14,7 @@ from typing import Literal
 from legato import __version__
 from legato.cli.loading import locate_model
 from legato.cli.models import KNOWN, embedded_folder, local_folder
-from legato.cli.threads import cpu_name_and_flags, default_threads
+from legato.config.cpus import cpu_name_and_flags, default_threads
 from legato.errors import UnsupportedError
 
 State = Literal["ok", "optional", "missing"]

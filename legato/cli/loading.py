@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from legato.cli.model_options import DEFAULT_MODEL, EngineOptions, ModelOptions
 from legato.cli.terminal import StatusLine, is_verbose, note
-from legato.cli.threads import cpu_name_and_flags, default_threads, vector_isa
+from legato.config.cpus import cpu_name_and_flags, default_threads, vector_isa
 from legato.config.quantization import NONE
 from legato.errors import UnsupportedError
 
@@ -28,15 +28,18 @@ _SHORT_DTYPES = {"float32": "fp32", "bfloat16": "bf16"}
 
 
 def set_threads(threads: int | None) -> int:
-    """Set torch's thread count for this process; returns it.
+    """Set the thread count of torch and of the kernels for this process; returns it.
 
     Also disables TF32, so that float32 is float32 on CUDA: cuDNN convolutions would otherwise round their inputs to 10
     mantissa bits, and so would matmuls if the environment enables it.
     """
     import torch
 
+    from legato.kernels.threads import set_num_threads
+
     count = threads or default_threads()
     torch.set_num_threads(count)
+    set_num_threads(count)
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cuda.matmul.allow_tf32 = False
     return count

@@ -22,7 +22,7 @@ _MODEL_HELP = "Model: embedded (the voice in this package), a checkpoint folder,
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """Which model to load and how to run it. `threads` None means the default of `threads.default_threads`."""
+    """Which model to load and how to run it. `threads` None means the default of `cpus.default_threads`."""
 
     model: str
     device: str

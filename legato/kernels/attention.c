@@ -5,6 +5,7 @@
 
 #include "lanes.h"
 #include "layout.h"
+#include "thread_pool.h"
 
 typedef struct {
     const void *qkv;                         /* [batch, count, (heads + 2 kv_heads) * d] */
@@ -95,18 +96,33 @@ static void attend(const Attention *a, int64_t b, int64_t h, int64_t t, float *s
     }
 }
 
+/* A unit is one key head of one row. */
+static void advance_phase(const void *arg, Claim *claim) {
+    const Attention *a = arg;
+    do
+        for (int64_t unit = claim->from; unit < claim->end; unit++) advance(a, unit / a->kv_heads, unit % a->kv_heads);
+    while (next_claim(claim));
+}
+
+/* A unit is one query: positions of a head one after another, since they read the same keys. */
+static void attend_phase(const void *arg, Claim *claim) {
+    const Attention *a = arg;
+    float *scores = a->scores + claim->thread * (a->past + a->count);
+    do
+        for (int64_t unit = claim->from; unit < claim->end; unit++) {
+            int64_t head = unit / a->count;
+            attend(a, head / a->heads, head % a->heads, unit % a->count, scores);
+        }
+    while (next_claim(claim));
+}
+
 void legato_attend(const Attention *a) {
-#pragma omp parallel num_threads((int)a->threads)
-    {
-        float *scores = a->scores + omp_get_thread_num() * (a->past + a->count);
-#pragma omp for collapse(2) schedule(static)
-        for (int64_t b = 0; b < a->batch; b++)
-            for (int64_t h = 0; h < a->kv_heads; h++) advance(a, b, h);
-#pragma omp for collapse(3) schedule(static)
-        for (int64_t b = 0; b < a->batch; b++)
-            for (int64_t h = 0; h < a->heads; h++)
-                for (int64_t t = 0; t < a->count; t++) attend(a, b, h, t, scores);
-    }
+    enum { RANGE_NUMBERS = 16384 }; /* read by a range that is worth a claim */
+    Team team = pool_enter(a->threads);
+    pool_run(&team, advance_phase, a, a->batch * a->kv_heads, grain_of(RANGE_NUMBERS, (2 * a->past + 4 * a->count) * a->d));
+    pool_run(&team, attend_phase, a, a->batch * a->heads * a->count,
+             grain_of(RANGE_NUMBERS, 2 * (a->past + a->count) * a->d));
+    pool_leave(&team);
 }
 
 /* Cosines and sines of `positions` [count] times `steps` [pairs], both [count, pairs]. Angles are float32. */

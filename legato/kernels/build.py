@@ -17,12 +17,13 @@ from ctypes import Structure
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from legato.config.environment import NATIVE_VARIABLE, native_allowed, native_folder
 from legato.kernels.struct_layout import c_layout, layout_difference, python_layout
 
-FLAGS = ("-O3", "-fopenmp", "-fPIC", "-std=gnu11")
+FLAGS = ("-O3", "-fPIC", "-std=gnu11", "-pthread")
+FOLDER = Path(__file__).parent
+SOURCES = tuple(sorted(FOLDER.glob("*.c")))
+HEADERS = tuple(sorted(FOLDER.glob("*.h")))
 THIS_CPU = "native"
 """The CPU of this machine, as the compiler names it. Tests compile for older ones, which have narrower vectors."""
 
@@ -34,24 +35,14 @@ class Unavailable:
     reason: str
 
 
-def torch_openmp() -> list[Path]:
-    """The GNU OpenMP library of the torch package; empty where torch brings another one."""
-    return sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))[:1]
-
-
 def load_library(
-    name: str,
-    sources: tuple[Path, ...],
-    headers: tuple[Path, ...],
-    cpu: str,
-    *,
-    structs: tuple[type[Structure], ...],
-    layout_tables: Iterable[str],
+    cpu: str, macros: tuple[str, ...] = (), *, structs: tuple[type[Structure], ...], layout_tables: Iterable[str]
 ) -> ctypes.CDLL | Unavailable:
-    """Load the library of `sources`; compile it first if the cache does not hold it.
+    """Load the library of all kernels for `cpu`; compile it first if the cache does not hold it. `macros` are defined.
 
-    `layout_tables` name the exported functions that describe the C structs, `structs` are their ctypes mirrors. If the
-    two differ in a field's offset or size, the library is not used.
+    There is one library, so that all kernels share one thread pool. `layout_tables` name the exported functions that
+    describe the C structs, `structs` are their ctypes mirrors. If the two differ in a field's offset or size, the
+    library is not used.
     """
     if not native_allowed():
         return Unavailable(f"{NATIVE_VARIABLE} is 0")
@@ -61,34 +52,32 @@ def load_library(
     if compiler is None:
         return Unavailable("no C compiler (cc)")
     try:
-        loaded = ctypes.CDLL(str(_cached_library(compiler, name, sources, headers, (*FLAGS, f"-march={cpu}"))))
+        loaded = ctypes.CDLL(
+            str(_cached_library(compiler, (*FLAGS, f"-march={cpu}", *(f"-D{macro}" for macro in macros))))
+        )
     except (OSError, subprocess.SubprocessError) as error:
         return Unavailable(f"{compiler} failed: {error}")
     difference = layout_difference(c_layout(loaded[table] for table in layout_tables), python_layout(structs))
     return Unavailable(f"the struct layout differs from C: {difference}") if difference else loaded
 
 
-def _cached_library(
-    compiler: str, name: str, sources: tuple[Path, ...], headers: tuple[Path, ...], flags: tuple[str, ...]
-) -> Path:
+def _cached_library(compiler: str, flags: tuple[str, ...]) -> Path:
     """The compiled file. Its name is a digest of sources, compiler and CPU, so a cache may be shared by machines."""
     version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=20).stdout
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     features = sorted({line for line in lines if line.startswith(("flags", "model name", "Features", "CPU part"))})
-    contents = [each.read_bytes() for each in (*sources, *headers)]
+    contents = [each.read_bytes() for each in (*SOURCES, *HEADERS)]
     key = hashlib.sha256(b"\0".join((*contents, version, repr((features, flags)).encode()))).hexdigest()
     folder = native_folder()
-    cached = folder / f"{name}-{key[:24]}.so"
+    cached = folder / f"kernels-{key[:24]}.so"
     if cached.is_file():
         return cached
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as build:
-        objects, library = [Path(build) / f"{source.stem}.o" for source in sources], Path(build) / f"{name}.so"
-        for source, target in zip(sources, objects, strict=True):
+        objects, library = [Path(build) / f"{source.stem}.o" for source in SOURCES], Path(build) / "kernels.so"
+        for source, target in zip(SOURCES, objects, strict=True):
             _run([compiler, *flags, "-c", str(source), "-o", str(target)])
-        # Link the OpenMP runtime of torch: a second thread pool would spin while torch computes.
-        openmp = [*map(str, torch_openmp())] or ["-fopenmp"]
-        _run([compiler, "-shared", *map(str, objects), *openmp, "-lm", "-o", str(library)])
+        _run([compiler, "-shared", "-pthread", *map(str, objects), "-lm", "-o", str(library)])
         os.replace(library, cached)
     return cached
 

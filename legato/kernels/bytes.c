@@ -149,12 +149,16 @@ static void two(const Map *map, int64_t n, const Input *q, const float *scales, 
         for (int o = 0; o < 2; o++) y[r * y_row + o] = finished(map, n + o, exact[TALL * o + r], scales[r]);
 }
 
-void multiply_bytes(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row) {
+void multiply_bytes(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row,
+                    int64_t from, int64_t end) {
     const Input *q = (const Input *)ready;
-    int64_t stride = padded(map->k), by_tiles = map->tiles && rows > 1 && map->k % TILE_BYTES == 0;
-    int64_t made = by_tiles ? bytes_by_tiles(map, rows, ready, scales, y, y_row) : 0;
-#pragma omp for schedule(static) nowait
-    for (int64_t n = made; n < map->n; n += 2) {
+    int64_t stride = padded(map->k);
+    if (by_tiles(map, rows)) {
+        int64_t whole = end - end % TILE_OUTPUTS; /* the last outputs may be fewer than a block */
+        bytes_by_tiles(map, rows, ready + rows * prepared_bytes(map->k), scales, y, y_row, from, whole);
+        from = whole;
+    }
+    for (int64_t n = from; n < end; n += 2) {
         int outputs = n + 1 < map->n ? 2 : 1;
         int64_t r = 0;
         for (; outputs == 2 && r + TALL <= rows; r += TALL)

@@ -6,13 +6,12 @@
 #if TILES
 
 /* Outputs and rows of one step. Weights are read from memory once for PASS rows. */
-enum { OUTPUTS = 2 * TILE_ROWS, TOGETHER = TILE_ROWS, PASS = 4 * TOGETHER };
+enum { OUTPUTS = TILE_OUTPUTS, TOGETHER = TILE_ROWS, PASS = 4 * TOGETHER };
 
-/* Four numbers of each of `rows` rows side by side, as a tile takes what it multiplies with: [k / 4][TOGETHER][4]. */
-static void interleave(int64_t k, int64_t rows, const uint8_t *ready, uint8_t *tiles) {
-    int64_t stride = prepared_bytes(k);
-    for (int64_t i = 0; i < k / 4; i++)
-        for (int64_t r = 0; r < rows; r++) memcpy(tiles + 4 * (i * TOGETHER + r), ready + r * stride + 4 * i, 4);
+/* Four numbers of each of TOGETHER rows side by side, as a tile takes what it multiplies with: [k / 4][TOGETHER][4]. */
+void interleave_row(int64_t k, int64_t r, const uint8_t *ready, uint8_t *tiles) {
+    uint8_t *to = tiles + r / TOGETHER * TOGETHER * k + 4 * (r % TOGETHER);
+    for (int64_t i = 0; i < k / 4; i++) memcpy(to + 4 * i * TOGETHER, ready + 4 * i, 4);
 }
 
 /* Outputs of rows that were interleaved: `sums` [OUTPUTS][TOGETHER]. Meanwhile the next weights are fetched. */
@@ -46,32 +45,32 @@ static void finish(const Map *map, int64_t n, const int32_t *sums, int64_t rows,
     }
 }
 
-int64_t bytes_by_tiles(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row) {
-    int64_t k = map->k, blocks = map->n / OUTPUTS, threads = omp_get_num_threads(), me = omp_get_thread_num();
-    int64_t from = blocks * me / threads * OUTPUTS, end = blocks * (me + 1) / threads * OUTPUTS, stride = prepared_bytes(k);
-    uint8_t tiles[least(PASS, (rows + TOGETHER - 1) / TOGETHER * TOGETHER) * k] __attribute__((aligned(LINE)));
+void bytes_by_tiles(const Map *map, int64_t rows, const uint8_t *tiles, const float *scales, float *y, int64_t y_row,
+                    int64_t from, int64_t end) {
+    int64_t k = map->k;
     int32_t sums[OUTPUTS * TOGETHER];
     Shape shape = {0};
     shape_tiles(&shape, TILE_ROWS, TILE_ROWS, TILE_BYTES / 4);
     for (int64_t begin = 0; begin < rows; begin += PASS) {
         int64_t pass = least(PASS, rows - begin);
-        for (int64_t r = 0; r < pass; r += TOGETHER)
-            interleave(k, least(TOGETHER, pass - r), ready + (begin + r) * stride, tiles + r * k);
         for (int64_t n = from; n < end; n += OUTPUTS)
-            for (int64_t r = 0; r < pass; r += TOGETHER) {
+            for (int64_t r = begin; r < begin + pass; r += TOGETHER) {
                 tile((const int8_t *)map->values + n * k, k, tiles + r * k, sums);
-                finish(map, n, sums, least(TOGETHER, pass - r), scales + begin + r, y + (begin + r) * y_row, y_row);
+                finish(map, n, sums, least(TOGETHER, rows - r), scales + r, y + r * y_row, y_row);
             }
     }
     let_tiles_go(&shape);
-    return blocks * OUTPUTS;
 }
 
 #else
 
-int64_t bytes_by_tiles(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row) {
-    (void)map, (void)rows, (void)ready, (void)scales, (void)y, (void)y_row;
-    return 0;
+void bytes_by_tiles(const Map *map, int64_t rows, const uint8_t *tiles, const float *scales, float *y, int64_t y_row,
+                    int64_t from, int64_t end) {
+    (void)map, (void)rows, (void)tiles, (void)scales, (void)y, (void)y_row, (void)from, (void)end;
+}
+
+void interleave_row(int64_t k, int64_t r, const uint8_t *ready, uint8_t *tiles) {
+    (void)k, (void)r, (void)ready, (void)tiles;
 }
 
 #endif

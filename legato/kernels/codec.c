@@ -10,6 +10,9 @@
 /* As many sums as registers hold: ROWS rows of two vectors of outputs. */
 enum { ROWS = REGISTERS == 32 ? 12 : 6, BLOCK = 256, ROWS_AT_ONCE = 144 };
 
+/* Multiply-adds, or numbers that are read and written, of a range that is worth a claim. */
+enum { RANGE_MACS = 131072, RANGE_NUMBERS = 8192 };
+
 /* x + gain sin(t)^2, t = turn x: t less a multiple of pi in three parts, then an odd polynomial on [-pi/2, pi/2]. Of NaN it is NaN. */
 INLINE Floats snake(Floats x, Floats turn, Floats gain) {
     Floats t = x * turn, n = nearest(t * 0.318309886f);
@@ -131,27 +134,44 @@ static void by_lanes(const Kernel *k, const Call *call, const char *w, int64_t c
         for (int64_t r = 0; r < m; r++) sums[r * PANEL] = single(w, rows[r], k->half, k->taps, k->width, jump);
 }
 
-/* Called by all threads of a team. */
-static void product(const Kernel *k, const Call *call, const char *seen, int64_t pitch) {
-    int64_t panels = (k->n + PANEL - 1) / PANEL, panel_bytes = k->taps * k->width * size_of(k->half) * PANEL;
+typedef struct {
+    const Kernel *k;
+    const Call *call;
+    const char *seen;
+    int64_t pitch, panels, rows_at_once;
+} Product;
+
+/* A unit is one block of rows times one panel. */
+static void product_phase(const void *arg, Claim *claim) {
+    const Product *p = arg;
+    const Kernel *k = p->k;
+    const Call *call = p->call;
+    int64_t rows = call->batch * call->positions, tall = k->tile_steps ? TALL : ROWS;
+    int64_t panel_bytes = k->taps * k->width * size_of(k->half) * PANEL, tiles = k->tile_steps, outputs = k->n;
+    Shape shape = {0};
+    do
+        for (int64_t unit = claim->from; unit < claim->end; unit++) {
+            int64_t panel = unit % p->panels, from = unit / p->panels * p->rows_at_once;
+            int64_t end = least(from + p->rows_at_once, rows), cols = outputs - panel * PANEL > LANES ? 2 : 1;
+            const char *w = (const char *)k->weight + panel * panel_bytes;
+            float sums[TALL * PANEL];
+            for (int64_t row = from, m; row < end; row += m) {
+                m = least(tall, end - row);
+                if (tiles) m = by_tiles(k, call, w, cols, p->seen, p->pitch, row, m, &shape, sums);
+                else by_lanes(k, call, w, cols, p->seen, p->pitch, row, m, sums);
+                finish(k, call, row, m, panel * PANEL, sums);
+            }
+        }
+    while (next_claim(claim));
+    let_tiles_go(&shape);
+}
+
+static void product(Team *team, const Kernel *k, const Call *call, const char *seen, int64_t pitch) {
     int64_t rows = call->batch * call->positions, tall = k->tile_steps ? TALL : ROWS;
     int64_t blocks = (rows + ROWS_AT_ONCE - 1) / ROWS_AT_ONCE;
     int64_t at_once = blocks ? ((rows + blocks - 1) / blocks + tall - 1) / tall * tall : 0;
-    Shape shape = {0};
-#pragma omp for schedule(static)
-    for (int64_t item = 0; item < blocks * panels; item++) {
-        int64_t panel = item % panels, from = item / panels * at_once, end = least(from + at_once, rows);
-        int64_t cols = k->n - panel * PANEL > LANES ? 2 : 1;
-        const char *w = (const char *)k->weight + panel * panel_bytes;
-        float sums[TALL * PANEL];
-        for (int64_t row = from, m; row < end; row += m) {
-            m = least(tall, end - row);
-            if (k->tile_steps) m = by_tiles(k, call, w, cols, seen, pitch, row, m, &shape, sums);
-            else by_lanes(k, call, w, cols, seen, pitch, row, m, sums);
-            finish(k, call, row, m, panel * PANEL, sums);
-        }
-    }
-    let_tiles_go(&shape);
+    Product p = {k, call, seen, pitch, (k->n + PANEL - 1) / PANEL, at_once};
+    pool_run(team, product_phase, &p, blocks * p.panels, grain_of(RANGE_MACS, at_once * PANEL * k->taps * k->width));
 }
 
 /* --- what stands before them ------------------------------------------------------------------------------------- */
@@ -204,54 +224,81 @@ static void any_place(const Call *call, int64_t width, int64_t half, int64_t fro
     switch (call->before) { PLACE(AS_IT_IS) PLACE(SNAKE) PLACE(NORM) PLACE(GELU) PLACE(GATED) }
 }
 
-/* History, then window, then the next history out of both. Called by all threads of a team. */
-static void join(const Call *call, int64_t width, int64_t half) {
-    int64_t bytes = width * size_of(half), together = call->keep + call->positions;
+typedef struct {
+    const Call *call;
+    int64_t width, half;
+} Join;
+
+/* A unit is one position of the history or of the window. */
+static void join_phase(const void *arg, Claim *claim) {
+    const Join *j = arg;
+    const Call *call = j->call;
+    int64_t width = j->width, bytes = width * size_of(j->half), together = call->keep + call->positions;
     int64_t stride = call->before == GATED ? 2 * width : width;
-#pragma omp for schedule(static)
-    for (int64_t row = 0; row < call->batch * together; row++) {
-        int64_t b = row / together, i = row % together - call->keep;
-        char *to = (char *)call->joined + row * call->pitch;
-        if (i < 0) memcpy(to, (const char *)call->past + (b * call->keep + call->keep + i) * bytes, (size_t)bytes);
-        else any_place(call, width, half, (b * call->positions + i) * stride, to);
-    }
-#pragma omp for schedule(static) nowait
-    for (int64_t row = 0; row < call->batch * call->keep; row++) {
-        int64_t b = row / call->keep, i = row % call->keep;
-        int64_t start = call->lengths ? call->lengths[b] : call->positions;
-        memcpy((char *)call->kept + row * bytes, (const char *)call->joined + (b * together + start + i) * call->pitch,
-               (size_t)bytes);
-    }
+    do
+        for (int64_t row = claim->from; row < claim->end; row++) {
+            int64_t b = row / together, i = row % together - call->keep;
+            char *to = (char *)call->joined + row * call->pitch;
+            if (i < 0) memcpy(to, (const char *)call->past + (b * call->keep + call->keep + i) * bytes, (size_t)bytes);
+            else any_place(call, width, j->half, (b * call->positions + i) * stride, to);
+        }
+    while (next_claim(claim));
+}
+
+/* A unit is one position of the next history. */
+static void keep_phase(const void *arg, Claim *claim) {
+    const Join *j = arg;
+    const Call *call = j->call;
+    int64_t bytes = j->width * size_of(j->half), together = call->keep + call->positions;
+    do
+        for (int64_t row = claim->from; row < claim->end; row++) {
+            int64_t b = row / call->keep, i = row % call->keep;
+            int64_t start = call->lengths ? call->lengths[b] : call->positions;
+            const char *from = (const char *)call->joined + (b * together + start + i) * call->pitch;
+            memcpy((char *)call->kept + row * bytes, from, (size_t)bytes);
+        }
+    while (next_claim(claim));
+}
+
+/* History, then window, then the next history out of both. */
+static void join(Team *team, const Call *call, int64_t width, int64_t half) {
+    Join j = {call, width, half};
+    pool_run(team, join_phase, &j, call->batch * (call->keep + call->positions), grain_of(RANGE_NUMBERS, width));
+    pool_run(team, keep_phase, &j, call->batch * call->keep, grain_of(8 * RANGE_NUMBERS, width));
 }
 
 /* --- what is called ---------------------------------------------------------------------------------------------- */
 
 void legato_convolve(const Kernel *k, const Call *call) {
-#pragma omp parallel num_threads((int)call->threads)
-    {
-        if (call->joined) join(call, k->width, k->half);
-        product(k, call, call->joined ? call->joined : call->x, call->joined ? call->pitch : k->width * size_of(k->half));
-    }
+    Team team = pool_enter(call->threads);
+    if (call->joined) join(&team, call, k->width, k->half);
+    product(&team, k, call, call->joined ? call->joined : call->x, call->joined ? call->pitch : k->width * size_of(k->half));
+    pool_leave(&team);
 }
 
-/* Each channel by itself, then LayerNorm over the channels. `weight` [taps][width], `norm` and `shift` [width], `room`
-   [threads][width]. */
-void legato_depthwise(const Call *call, const float *weight, const float *bias, const float *norm, const float *shift,
-                      float *room, int64_t taps, int64_t width, int64_t half) {
-#pragma omp parallel num_threads((int)call->threads)
-    {
-        join(call, width, half);
-        float *own = room + omp_get_thread_num() * width;
-#pragma omp for schedule(static)
-        for (int64_t row = 0; row < call->batch * call->positions; row++) {
+typedef struct {
+    const Call *call;
+    const float *weight, *bias, *norm, *shift;
+    float *room;
+    int64_t taps, width, half;
+} Depthwise;
+
+/* A unit is one position. */
+static void depthwise_phase(const void *arg, Claim *claim) {
+    const Depthwise *d = arg;
+    const Call *call = d->call;
+    int64_t width = d->width, half = d->half;
+    float *own = d->room + claim->thread * width;
+    do
+        for (int64_t row = claim->from; row < claim->end; row++) {
             int64_t b = row / call->positions, i = row % call->positions;
             const char *seen = (const char *)call->joined + (b * (call->keep + call->positions) + i) * call->pitch;
             Floats sum = {0}, squares = {0};
             for (int64_t c = 0; c < width; c += LANES) {
                 Some some = lanes(width - c);
-                Floats y = get(bias + c, some);
-                for (int64_t tap = 0; tap < taps; tap++)
-                    y = fused(load(seen + tap * call->pitch, c, some, half), get(weight + tap * width + c, some), y);
+                Floats y = get(d->bias + c, some);
+                for (int64_t tap = 0; tap < d->taps; tap++)
+                    y = fused(load(seen + tap * call->pitch, c, some, half), get(d->weight + tap * width + c, some), y);
                 put(own + c, some, y);
                 sum += y;
             }
@@ -265,17 +312,25 @@ void legato_depthwise(const Call *call, const float *weight, const float *bias, 
             for (int64_t c = 0; c < width; c += LANES) {
                 Some some = lanes(width - c);
                 Floats off = (get(own + c, some) - mean) * by;
-                store(call->y, row * width + c, some, half, fused(off, get(norm + c, some), get(shift + c, some)));
+                store(call->y, row * width + c, some, half, fused(off, get(d->norm + c, some), get(d->shift + c, some)));
             }
         }
-    }
+    while (next_claim(claim));
+}
+
+/* Each channel by itself, then LayerNorm over the channels. `weight` [taps][width], `norm` and `shift` [width], `room`
+   [threads][width]. */
+void legato_depthwise(const Call *call, const float *weight, const float *bias, const float *norm, const float *shift,
+                      float *room, int64_t taps, int64_t width, int64_t half) {
+    Depthwise d = {call, weight, bias, norm, shift, room, taps, width, half};
+    Team team = pool_enter(call->threads);
+    join(&team, call, width, half);
+    pool_run(&team, depthwise_phase, &d, call->batch * call->positions, grain_of(RANGE_NUMBERS, width * taps / 2));
+    pool_leave(&team);
 }
 
 /* Outputs of a panel, as packed weights must lie. */
 int64_t legato_panel(void) { return PANEL; }
-
-/* Whether this process may use matrix tiles. */
-int64_t legato_tiles(void) { return ask_for_tiles(); }
 
 /* See layout.h. */
 const FieldLayout *legato_codec_layout(void) {

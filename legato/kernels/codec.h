@@ -4,6 +4,7 @@
    bfloat16. */
 
 #pragma once
+#include "thread_pool.h"
 #include "tiles.h"
 
 typedef struct {

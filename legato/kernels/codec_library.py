@@ -9,12 +9,8 @@ from collections.abc import Callable
 from ctypes import Structure, c_float, c_int64, c_void_p
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 from legato.kernels.build import THIS_CPU, Unavailable, load_library
-
-SOURCES = tuple(Path(__file__).with_name(name) for name in ("codec.c", "codec_tiles.c", "attention.c"))
-HEADERS = tuple(Path(__file__).with_name(name) for name in ("codec.h", "tiles.h", "lanes.h", "layout.h"))
 
 IDENTITY, SNAKE, NORM, GELU, GATED = range(5)
 """Functions that a product can apply to its input first, in the order of the enum in `codec.h`."""
@@ -104,13 +100,11 @@ class CodecLibrary:
 
 
 @lru_cache
-def codec_library(cpu: str = THIS_CPU) -> CodecLibrary | Unavailable:
-    """The library of this process; compiled first if the cache does not hold it."""
+def codec_library(cpu: str = THIS_CPU, *macros: str) -> CodecLibrary | Unavailable:
+    """The library of this process; compiled first if the cache does not hold it. Tests define `macros`."""
     loaded = load_library(
-        "codec",
-        SOURCES,
-        HEADERS,
         cpu,
+        macros,
         structs=(Kernel, Call, Attention),
         layout_tables=("legato_codec_layout", "legato_attention_layout"),
     )

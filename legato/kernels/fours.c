@@ -132,10 +132,10 @@ INLINE void tile(const Map *map, int64_t n, int outputs, int rows, const uint8_t
         for (int r = 0; r < rows; r++) y[r * y_row + o] = sum_of(even[o][r] + odd[o][r]) * scales[r];
 }
 
-void multiply_fours(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row) {
+void multiply_fours(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row,
+                    int64_t from, int64_t end) {
     int64_t stride = prepared_fours(map->k);
-#pragma omp for schedule(static) nowait
-    for (int64_t n = 0; n < map->n; n += 2) {
+    for (int64_t n = from; n < end; n += 2) {
         int outputs = n + 1 < map->n ? 2 : 1;
         int64_t r = 0;
         for (; r + 4 <= rows; r += 4)

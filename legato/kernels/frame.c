@@ -21,7 +21,6 @@ typedef struct {
 typedef struct {
     const Cache *cache;
     const Room *room;
-    int64_t score_row;
     int64_t *slots, *positions; /* [2 rows], which `cache` points to */
     float *x, *cos, *sin;       /* [2 rows, width], of which the first inputs are there; [2 rows, head_dim] */
     float *normed, *logits;     /* [rows, width]; [rows, codes] */
@@ -131,32 +130,60 @@ static const float *processed(const First *first, int64_t row, int64_t V, const 
     return to;
 }
 
+typedef struct {
+    const float *logits;
+    const First *first;
+    const Settings *settings;
+    const double *uniform;
+    int64_t *codes;
+    uint8_t *finite;
+    int64_t V, uniform_row, codes_row;
+    size_t each; /* bytes of scratch of a row */
+    char *space;
+} Draw;
+
+static void draw_phase(const void *arg, Claim *claim) {
+    const Draw *d = arg;
+    const Settings *settings = d->settings;
+    do
+        for (int64_t r = claim->from; r < claim->end; r++) {
+            double *weights = (double *)(d->space + (size_t)r * d->each);
+            uint64_t *ranks = (uint64_t *)(weights + d->V);
+            uint32_t *keys = (uint32_t *)(ranks + d->V);
+            const float *row = d->logits + r * d->V;
+            if (d->first) row = processed(d->first, r, d->V, row, (float *)(keys + d->V));
+            d->finite[r] &= (uint8_t)draw_row(row, d->V, settings->temperature[r], settings->top_k[r],
+                                              settings->top_p[r], d->uniform[r * d->uniform_row], keys, ranks, weights,
+                                              d->codes + r * d->codes_row);
+        }
+    while (next_claim(claim));
+}
+
 /* One code a row, of codebook 0 where there is a `first`, into `codes`, whose rows are `codes_row` apart, as those of
    `uniform` are `uniform_row`; where a row is not finite `finite` becomes 0. Not 0 if there is no memory. */
+static int draw(Team *team, Draw d, int64_t rows) {
+    d.each = (size_t)d.V * (sizeof(float) + sizeof(uint32_t) + sizeof(uint64_t) + sizeof(double));
+    d.space = malloc((size_t)rows * d.each);
+    if (!d.space) return 1;
+    pool_run(team, draw_phase, &d, rows, 1);
+    free(d.space);
+    return 0;
+}
+
 int legato_draw(int64_t rows, int64_t V, int64_t threads, const float *logits, const First *first,
                 const Settings *settings, const double *uniform, int64_t uniform_row, int64_t *codes, int64_t codes_row,
                 uint8_t *finite) {
-    size_t each = (size_t)V * (sizeof(float) + sizeof(uint32_t) + sizeof(uint64_t) + sizeof(double));
-    char *space = malloc((size_t)rows * each);
-    if (!space) return 1;
-#pragma omp parallel for schedule(static) num_threads((int)(rows < threads ? rows : threads)) if (rows > 1)
-    for (int64_t r = 0; r < rows; r++) {
-        double *weights = (double *)(space + (size_t)r * each);
-        uint64_t *ranks = (uint64_t *)(weights + V);
-        uint32_t *keys = (uint32_t *)(ranks + V);
-        const float *row = logits + r * V;
-        if (first) row = processed(first, r, V, row, (float *)(keys + V));
-        finite[r] &= (uint8_t)draw_row(row, V, settings->temperature[r], settings->top_k[r], settings->top_p[r],
-                                       uniform[r * uniform_row], keys, ranks, weights, codes + r * codes_row);
-    }
-    free(space);
-    return 0;
+    Draw d = {logits, first, settings, uniform, codes, finite, V, uniform_row, codes_row, 0, 0};
+    Team team = pool_enter(threads);
+    int failed = draw(&team, d, rows);
+    pool_leave(&team);
+    return failed;
 }
 
 /* --- the frame --------------------------------------------------------------------------------------------------- */
 
 /* Positions `from` to `end` of every row through the layers, row by row in `x`. */
-static void step(const Predictor *p, const Work *work, int64_t rows, int64_t threads, int64_t from, int64_t end) {
+static void step(Team *team, const Predictor *p, const Work *work, int64_t rows, int64_t from, int64_t end) {
     int64_t fresh = end - from, d = p->head_dim;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t at = 0; at < fresh; at++) {
@@ -166,19 +193,19 @@ static void step(const Predictor *p, const Work *work, int64_t rows, int64_t thr
             memcpy(work->cos + i * d, p->cos + (from + at) * d, (size_t)d * sizeof(float));
             memcpy(work->sin + i * d, p->sin + (from + at) * d, (size_t)d * sizeof(float));
         }
-    legato_layers(p->stack, work->cache, work->room, rows * fresh, work->score_row, threads, work->x, work->cos, work->sin);
+    run_layers(team, p->stack, work->cache, work->room, rows * fresh, work->x, work->cos, work->sin);
     for (int64_t r = 0; r < rows; r++)
         norm(work->x + ((r + 1) * fresh - 1) * p->width, p->norm, p->width, p->eps, work->normed + r * p->width);
 }
 
 /* The drawn codes of book `j` as the next inputs. */
-static void embed(const Predictor *p, const Work *work, int64_t rows, int64_t threads, int64_t j, const int64_t *codes,
+static void embed(Team *team, const Predictor *p, const Work *work, int64_t rows, int64_t j, const int64_t *codes,
                   int64_t codes_row) {
     float *to = p->projection ? work->embedded : work->x;
     for (int64_t r = 0; r < rows; r++)
         memcpy(to + r * p->given, p->embeddings[j] + codes[r * codes_row] * p->given, (size_t)p->given * sizeof(float));
     if (!p->projection) return;
-    legato_map(p->projection, rows, threads, to, work->x, work->ready, work->scales);
+    run_map(team, p->projection, rows, to, work->x, work->ready, work->scales);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < p->width; i++) work->x[r * p->width + i] += p->projection_bias[i];
 }
@@ -188,14 +215,17 @@ static void embed(const Predictor *p, const Work *work, int64_t rows, int64_t th
 int legato_frame(const Predictor *p, const Work *work, const Settings *settings, int64_t rows, int64_t threads,
                  const double *noise, int64_t *codes, uint8_t *finite) {
     int64_t Q = p->books + 1;
-    for (int64_t j = 0; j < p->books; j++) {
-        if (j > 0) embed(p, work, rows, threads, j - 1, codes + j, Q);
-        step(p, work, rows, threads, j > 0 ? j + 1 : 0, j + 2);
-        legato_map(p->heads[j], rows, threads, work->normed, work->logits, work->ready, work->scales);
-        if (legato_draw(rows, p->codes, threads, work->logits, 0, settings, noise + j + 1, Q, codes + j + 1, Q, finite))
-            return 1;
+    int failed = 0;
+    Team team = pool_enter(threads);
+    for (int64_t j = 0; j < p->books && !failed; j++) {
+        if (j > 0) embed(&team, p, work, rows, j - 1, codes + j, Q);
+        step(&team, p, work, rows, j > 0 ? j + 1 : 0, j + 2);
+        run_map(&team, p->heads[j], rows, work->normed, work->logits, work->ready, work->scales);
+        Draw d = {work->logits, 0, settings, noise + j + 1, codes + j + 1, finite, p->codes, Q, Q, 0, 0};
+        failed = draw(&team, d, rows);
     }
-    return 0;
+    pool_leave(&team);
+    return failed;
 }
 
 /* --- the layout of the structs, see layout.h ------------------------------------------------------------------------- */
@@ -213,15 +243,14 @@ const FieldLayout *legato_lm_layout(void) {
             FIELD_OF(Cache, slot), FIELD_OF(Cache, head), FIELD_OF(Cache, position), FIELD_OF(Cache, slots),
             FIELD_OF(Cache, positions), FIELD_OF(Cache, half),
         LAYOUT_OF(Room), FIELD_OF(Room, wide), FIELD_OF(Room, mixed), FIELD_OF(Room, narrow),
-            FIELD_OF(Room, residual), FIELD_OF(Room, normed), FIELD_OF(Room, scales), FIELD_OF(Room, scores),
-            FIELD_OF(Room, ready), FIELD_OF(Room, ready_row),
+            FIELD_OF(Room, normed), FIELD_OF(Room, scales), FIELD_OF(Room, scores), FIELD_OF(Room, ready),
+            FIELD_OF(Room, score_row),
         LAYOUT_OF(Predictor), FIELD_OF(Predictor, stack), FIELD_OF(Predictor, heads), FIELD_OF(Predictor, embeddings),
             FIELD_OF(Predictor, projection), FIELD_OF(Predictor, projection_bias), FIELD_OF(Predictor, norm),
             FIELD_OF(Predictor, cos), FIELD_OF(Predictor, sin), FIELD_OF(Predictor, books),
             FIELD_OF(Predictor, codes), FIELD_OF(Predictor, width), FIELD_OF(Predictor, given),
             FIELD_OF(Predictor, head_dim), FIELD_OF(Predictor, eps),
-        LAYOUT_OF(Work), FIELD_OF(Work, cache), FIELD_OF(Work, room), FIELD_OF(Work, score_row),
-            FIELD_OF(Work, slots), FIELD_OF(Work, positions), FIELD_OF(Work, x), FIELD_OF(Work, cos),
+        LAYOUT_OF(Work), FIELD_OF(Work, cache), FIELD_OF(Work, room), FIELD_OF(Work, slots), FIELD_OF(Work, positions), FIELD_OF(Work, x), FIELD_OF(Work, cos),
             FIELD_OF(Work, sin), FIELD_OF(Work, normed), FIELD_OF(Work, logits), FIELD_OF(Work, embedded),
             FIELD_OF(Work, scales), FIELD_OF(Work, ready),
         LAYOUT_OF(Settings), FIELD_OF(Settings, temperature), FIELD_OF(Settings, top_k), FIELD_OF(Settings, top_p),

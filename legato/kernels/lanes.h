@@ -6,7 +6,6 @@
 
 #pragma once
 #include <math.h>
-#include <omp.h>
 #include <stdint.h>
 #include <string.h>
 

@@ -126,89 +126,196 @@ static void place(const Stack *s, const Layer *layer, const Cache *cache, int64_
     keep(cache, cache->values, cell, value, d);
 }
 
+/* --- phases ---------------------------------------------------------------------------------------------------------- */
+
+/* Multiply-adds (or a few cheaper operations) of a range that is worth a claim: some microseconds. */
+enum { RANGE_MACS = 65536, RANGE_OPERATIONS = 8192 };
+
+/* Maps with one input; their outputs are side by side in `y` [rows, outputs]. */
+typedef struct {
+    const Map *maps;
+    int64_t count, rows, outputs;
+    const uint8_t *ready;
+    const float *scales;
+    float *y;
+} Product;
+
+static void product_phase(const void *arg, Claim *claim) {
+    const Product *p = arg;
+    do {
+        int64_t unit = 0, column = 0; /* the first of the map */
+        for (int64_t i = 0; i < p->count; i++) {
+            const Map *map = p->maps + i;
+            int64_t step = output_step(map, p->rows), units = (map->n + step - 1) / step;
+            int64_t from = claim->from > unit ? claim->from - unit : 0, end = least(claim->end - unit, units);
+            if (from < end)
+                multiply(map, p->rows, p->ready, p->scales, p->y + column, p->outputs, from * step,
+                         least(end * step, map->n));
+            unit += units;
+            column += map->n;
+        }
+    } while (next_claim(claim));
+}
+
+static void product(Team *team, const Map *maps, int64_t count, int64_t rows, const uint8_t *ready, const float *scales,
+                    float *y) {
+    Product p = {maps, count, rows, 0, ready, scales, y};
+    int64_t units = 0, step = output_step(maps, rows);
+    for (int64_t i = 0; i < count; i++) {
+        p.outputs += maps[i].n;
+        units += (maps[i].n + step - 1) / step;
+    }
+    /* One row takes the time that its weights need from memory; eight rows take about as long. */
+    pool_run(team, product_phase, &p, units, grain_of(RANGE_MACS, step * maps->k * ((rows + 7) / 8)));
+}
+
+/* A call of the stack, and the layer that is computed now. */
+typedef struct {
+    const Stack *s;
+    const Cache *cache;
+    const Room *room;
+    const float *cos, *sin;
+    float *x;
+    int64_t rows, at;
+    const Layer *layer;
+    const float *more, *weight; /* of `norm_phase` */
+    const Map *next;            /* the map that reads the result */
+} Step;
+
+/* Adds `more` to the residual `x`, and prepares its norm for the next map. */
+static void norm_phase(const void *arg, Claim *claim) {
+    const Step *step = arg;
+    int64_t width = step->s->width;
+    do
+        for (int64_t r = claim->from; r < claim->end; r++) {
+            float *x = step->x + r * width, *normed = step->room->normed + r * width;
+            for (int64_t i = 0; step->more && i < width; i++) x[i] += step->more[r * width + i];
+            if (!step->next) continue;
+            norm(x, step->weight, width, step->s->eps, normed);
+            prepare_row(step->next, normed, r, step->rows, step->room->ready, step->room->scales);
+        }
+    while (next_claim(claim));
+}
+
+static void add_and_norm(Team *team, Step *step, const float *more, const float *weight, const Map *next) {
+    step->more = more, step->weight = weight, step->next = next;
+    pool_run(team, norm_phase, step, step->rows, grain_of(RANGE_OPERATIONS, step->s->width));
+}
+
+static void attention_phase(const void *arg, Claim *claim) {
+    const Step *step = arg;
+    const Stack *s = step->s;
+    const Cache *cache = step->cache;
+    const Room *room = step->room;
+    int64_t d = s->head_dim, group = s->heads / s->kv_heads, joint = (s->heads + 2 * s->kv_heads) * d;
+    float *scores = room->scores + claim->thread * room->score_row;
+    do
+        for (int64_t h = claim->from; h < claim->end; h++) {
+            for (int64_t r = 0; r < step->rows; r++)
+                place(s, step->layer, cache, step->at, r, h, room->wide + r * joint, step->cos, step->sin);
+            for (int64_t r = 0; r < step->rows; r++) {
+                int64_t start = step->at * cache->layer + cache->slots[r] * cache->slot + h * cache->head;
+                (cache->half ? attend_to_halves : attend_to_floats)(
+                    cache, start, cache->positions[r] + 1, group, d, room->wide + r * joint + h * group * d,
+                    room->mixed + (r * s->heads + h * group) * d, scores);
+            }
+        }
+    while (next_claim(claim));
+}
+
+static void attention(Team *team, const Step *step) {
+    const Stack *s = step->s;
+    int64_t group = s->heads / s->kv_heads, seen = 8 * step->rows;
+    for (int64_t r = 0; r < step->rows; r++) seen += step->cache->positions[r] + 1;
+    pool_run(team, attention_phase, step, s->kv_heads, grain_of(RANGE_OPERATIONS, seen * group * s->head_dim / 4));
+}
+
+/* Prepares what attention gave for the output map. */
+static void mixed_phase(const void *arg, Claim *claim) {
+    const Step *step = arg;
+    const Map *map = &step->layer->out;
+    do
+        for (int64_t r = claim->from; r < claim->end; r++)
+            prepare_row(map, step->room->mixed + r * map->k, r, step->rows, step->room->ready, step->room->scales);
+    while (next_claim(claim));
+}
+
+/* SwiGLU of gate and up, prepared for the down map. */
+static void gate_phase(const void *arg, Claim *claim) {
+    const Step *step = arg;
+    const Room *room = step->room;
+    int64_t width = step->s->inner;
+    float *inner = room->scores + claim->thread * room->score_row;
+    do
+        for (int64_t r = claim->from; r < claim->end; r++) {
+            const float *gate = room->wide + r * 2 * width, *up = gate + width;
+            for (int64_t i = 0; i < width; i += LANES) {
+                Some m = lanes(width - i);
+                Floats x = get(gate + i, m);
+                put(inner + i, m, x / (exponential(-x) + 1.0f) * get(up + i, m));
+            }
+            prepare_row(&step->layer->down, inner, r, step->rows, room->ready, room->scales);
+        }
+    while (next_claim(claim));
+}
+
 /* --- what is called ---------------------------------------------------------------------------------------------- */
 
+void run_layers(Team *team, const Stack *s, const Cache *cache, const Room *room, int64_t rows, float *x,
+                const float *cos, const float *sin) {
+    Step step = {.s = s, .cache = cache, .room = room, .cos = cos, .sin = sin, .x = x, .rows = rows};
+    add_and_norm(team, &step, 0, s->layers->input_norm, s->layers->qkv);
+    for (step.at = 0; step.at < s->count; step.at++) {
+        const Layer *layer = step.layer = s->layers + step.at;
+        product(team, layer->qkv, 3, rows, room->ready, room->scales, room->wide);
+        attention(team, &step);
+        pool_run(team, mixed_phase, &step, rows, grain_of(RANGE_OPERATIONS, layer->out.k));
+        product(team, &layer->out, 1, rows, room->ready, room->scales, room->narrow);
+        add_and_norm(team, &step, room->narrow, layer->post_norm, layer->gate_up);
+        product(team, layer->gate_up, 2, rows, room->ready, room->scales, room->wide);
+        pool_run(team, gate_phase, &step, rows, grain_of(RANGE_OPERATIONS, 2 * s->inner));
+        product(team, &layer->down, 1, rows, room->ready, room->scales, room->narrow);
+        const Layer *next = step.at + 1 < s->count ? layer + 1 : 0;
+        add_and_norm(team, &step, room->narrow, next ? next->input_norm : 0, next ? next->qkv : 0);
+    }
+}
+
+void legato_layers(const Stack *s, const Cache *cache, const Room *room, int64_t rows, int64_t threads, float *x,
+                   const float *cos, const float *sin) {
+    Team team = pool_enter(threads);
+    run_layers(&team, s, cache, room, rows, x, cos, sin);
+    pool_leave(&team);
+}
+
 typedef struct {
-    float *residual, *normed, *scales, *scores;
+    const Map *map;
+    const float *x;
+    int64_t rows;
     uint8_t *ready;
-} Own;
+    float *scales;
+} Preparation;
 
-/* `y` [rows, all outputs] of maps with one input, which are side by side in it. Ends with a barrier. */
-static void product(const Map *maps, int count, const Own *own, const float *x, int64_t x_row, int64_t rows, float *y) {
-    int64_t outputs = 0, at = 0;
-    for (int i = 0; i < count; i++) outputs += maps[i].n;
-    for (int64_t r = 0; x && r < rows; r++)
-        own->scales[r] = prepare(maps, x + r * x_row, own->ready + r * prepared_row(maps));
-    for (int i = 0; i < count; at += maps[i++].n) multiply(maps + i, rows, own->ready, own->scales, y + at, outputs);
-#pragma omp barrier
+static void prepare_phase(const void *arg, Claim *claim) {
+    const Preparation *p = arg;
+    do
+        for (int64_t r = claim->from; r < claim->end; r++)
+            prepare_row(p->map, p->x + r * p->map->k, r, p->rows, p->ready, p->scales);
+    while (next_claim(claim));
 }
 
-static void add_and_norm(const Stack *s, const Own *own, const float *more, const float *weight, int64_t rows) {
-    for (int64_t r = 0; r < rows; r++) {
-        float *x = own->residual + r * s->width;
-        for (int64_t i = 0; i < s->width; i++) x[i] += more[r * s->width + i];
-        if (weight) norm(x, weight, s->width, s->eps, own->normed + r * s->width);
-    }
-}
-
-/* The residual has the layer's input, and `normed` its norm; at the end the same for the next layer. */
-static void run_layer(const Stack *s, int64_t at, const Cache *cache, int64_t rows, const float *cos, const float *sin,
-                      const Room *room, const Own *own) {
-    const Layer *layer = s->layers + at;
-    int64_t d = s->head_dim, group = s->heads / s->kv_heads, joint = (s->heads + 2 * s->kv_heads) * d;
-    product(layer->qkv, 3, own, own->normed, s->width, rows, room->wide);
-#pragma omp for schedule(static)
-    for (int64_t h = 0; h < s->kv_heads; h++) {
-        for (int64_t r = 0; r < rows; r++) place(s, layer, cache, at, r, h, room->wide + r * joint, cos, sin);
-        for (int64_t r = 0; r < rows; r++) {
-            int64_t start = at * cache->layer + cache->slots[r] * cache->slot + h * cache->head;
-            (cache->half ? attend_to_halves : attend_to_floats)(
-                cache, start, cache->positions[r] + 1, group, d, room->wide + r * joint + h * group * d,
-                room->mixed + (r * s->heads + h * group) * d, own->scores);
-        }
-    }
-    product(&layer->out, 1, own, room->mixed, s->heads * d, rows, room->narrow);
-    add_and_norm(s, own, room->narrow, layer->post_norm, rows);
-    product(layer->gate_up, 2, own, own->normed, s->width, rows, room->wide);
-    for (int64_t r = 0; r < rows; r++) {
-        const float *gate = room->wide + r * 2 * s->inner, *up = gate + s->inner;
-        float *inner = own->scores;
-        for (int64_t i = 0; i < s->inner; i += LANES) {
-            Some m = lanes(s->inner - i);
-            Floats x = get(gate + i, m);
-            put(inner + i, m, x / (exponential(-x) + 1.0f) * get(up + i, m));
-        }
-        own->scales[r] = prepare(&layer->down, inner, own->ready + r * prepared_row(&layer->down));
-    }
-    product(&layer->down, 1, own, 0, 0, rows, room->narrow);
-    add_and_norm(s, own, room->narrow, at + 1 < s->count ? s->layers[at + 1].input_norm : 0, rows);
-}
-
-void legato_layers(const Stack *s, const Cache *cache, const Room *room, int64_t rows, int64_t score_row,
-                   int64_t threads, float *x, const float *cos, const float *sin) {
-#pragma omp parallel num_threads((int)threads)
-    {
-        int64_t me = omp_get_thread_num(), size = rows * s->width;
-        Own own = {room->residual + me * size, room->normed + me * size, room->scales + me * rows,
-                   room->scores + me * score_row, room->ready + me * rows * room->ready_row};
-        memcpy(own.residual, x, (size_t)size * sizeof(float));
-        for (int64_t r = 0; r < rows; r++)
-            norm(x + r * s->width, s->layers[0].input_norm, s->width, s->eps, own.normed + r * s->width);
-        for (int64_t at = 0; at < s->count; at++) run_layer(s, at, cache, rows, cos, sin, room, &own);
-        if (me == 0) memcpy(x, own.residual, (size_t)size * sizeof(float));
-    }
+void run_map(Team *team, const Map *map, int64_t rows, const float *x, float *y, uint8_t *ready, float *scales) {
+    Preparation p = {map, x, rows, ready, scales};
+    pool_run(team, prepare_phase, &p, rows, grain_of(RANGE_OPERATIONS, map->k));
+    product(team, map, 1, rows, ready, scales, y);
 }
 
 void legato_map(const Map *map, int64_t rows, int64_t threads, const float *x, float *y, uint8_t *ready, float *scales) {
-#pragma omp parallel num_threads((int)threads)
-    {
-#pragma omp for schedule(static)
-        for (int64_t r = 0; r < rows; r++) scales[r] = prepare(map, x + r * map->k, ready + r * prepared_row(map));
-        multiply(map, rows, ready, scales, y, map->n);
-    }
+    Team team = pool_enter(threads);
+    run_map(&team, map, rows, x, y, ready, scales);
+    pool_leave(&team);
 }
 
-int64_t legato_prepared(const Map *map) { return prepared_row(map); }
+int64_t legato_prepared(const Map *map, int64_t rows) { return prepared_rows(map, rows); }
 
 /* Whether this process may use matrix tiles. */
 int64_t legato_tiles(void) { return ask_for_tiles(); }

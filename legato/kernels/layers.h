@@ -2,6 +2,7 @@
 
 #pragma once
 #include "products.h"
+#include "thread_pool.h"
 
 typedef struct {
     Map qkv[3], out, gate_up[2], down; /* joint ones come first, and what is in them has no outputs */
@@ -21,36 +22,38 @@ typedef struct {
     int64_t half;                                    /* bfloat16 if not 0, else float32 */
 } Cache;
 
-/* Shared by all threads: results of products. What is cheap every thread computes for itself, in a part of its own: the
-   residual, what is normed, and what is prepared. So threads meet only after products and attention. */
+/* Scratch memory. */
 typedef struct {
     float *wide, *mixed, *narrow;     /* [rows, the widest product]; [rows, heads d]; [rows, width] */
-    float *residual, *normed;         /* [threads, rows, width] each */
-    float *scales, *scores;           /* [threads, rows]; [threads, queries of a key head x positions, or inner] */
-    uint8_t *ready;                   /* [threads, rows, the longest prepared row] */
-    int64_t ready_row;                /* bytes of it */
+    float *normed, *scales;           /* [rows, width]; [rows] */
+    float *scores;                    /* [threads, `score_row`] */
+    uint8_t *ready;                   /* prepared rows of any linear of the stack */
+    int64_t score_row;                /* queries of a key head x positions, or inner if that is more */
 } Room;
 
-/* `x` [rows, width] in and out; `cos`, `sin` [rows, head_dim]; `score_row`: numbers of scratch
-   in `scores` for each thread. */
-void legato_layers(const Stack *s, const Cache *cache, const Room *room, int64_t rows, int64_t score_row,
-                   int64_t threads, float *x, const float *cos, const float *sin);
+/* `x` [rows, width] in and out; `cos`, `sin` [rows, head_dim]. */
+void run_layers(Team *team, const Stack *s, const Cache *cache, const Room *room, int64_t rows, float *x,
+                const float *cos, const float *sin);
+void legato_layers(const Stack *s, const Cache *cache, const Room *room, int64_t rows, int64_t threads, float *x,
+                   const float *cos, const float *sin);
 
 /* `x` [rows, k] -> `y` [rows, n]; `ready` and `scales` are scratch. */
+void run_map(Team *team, const Map *map, int64_t rows, const float *x, float *y, uint8_t *ready, float *scales);
 void legato_map(const Map *map, int64_t rows, int64_t threads, const float *x, float *y, uint8_t *ready, float *scales);
 
-/* Bytes of a prepared row of a map. */
-int64_t legato_prepared(const Map *map);
+/* Bytes of `rows` prepared rows of a map. */
+int64_t legato_prepared(const Map *map, int64_t rows);
 
 static inline float dot(const float *a, const float *b, int64_t d) {
-    float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < d; i++) sum += a[i] * b[i];
-    return sum;
+    Floats sum = {0};
+    for (int64_t i = 0; i < d; i += LANES) sum = fused(get(a + i, lanes(d - i)), get(b + i, lanes(d - i)), sum);
+    return sum_of(sum);
 }
 
 static inline void norm(const float *x, const float *weight, int64_t d, float eps, float *y) {
     float by = 1.0f / sqrtf(dot(x, x, d) / (float)d + eps);
-#pragma omp simd
-    for (int64_t i = 0; i < d; i++) y[i] = x[i] * by * weight[i];
+    for (int64_t i = 0; i < d; i += LANES) {
+        Some m = lanes(d - i);
+        put(y + i, m, get(x + i, m) * by * get(weight + i, m));
+    }
 }

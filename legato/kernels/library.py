@@ -9,18 +9,9 @@ from collections.abc import Callable
 from ctypes import c_int64
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 from legato.kernels import structs
 from legato.kernels.build import THIS_CPU, Unavailable, load_library
-
-SOURCES = tuple(
-    Path(__file__).with_name(name)
-    for name in ("layers.c", "frame.c", "bytes.c", "bytes_tiles.c", "fours.c", "unrounded.c")
-)
-HEADERS = tuple(
-    Path(__file__).with_name(name) for name in ("layers.h", "products.h", "maps.h", "tiles.h", "lanes.h", "layout.h")
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +33,9 @@ def kernels_note(*, amx: bool) -> str:
 
 
 @lru_cache
-def library(cpu: str = THIS_CPU) -> Library | Unavailable:
-    """The library of this process; compiled first if the cache does not hold it."""
-    loaded = load_library("layers", SOURCES, HEADERS, cpu, structs=structs.ALL, layout_tables=("legato_lm_layout",))
+def library(cpu: str = THIS_CPU, *macros: str) -> Library | Unavailable:
+    """The library of this process; compiled first if the cache does not hold it. Tests define `macros`."""
+    loaded = load_library(cpu, macros, structs=structs.ALL, layout_tables=("legato_lm_layout",))
     if isinstance(loaded, Unavailable):
         return loaded
     loaded.legato_layers.restype = loaded.legato_map.restype = None

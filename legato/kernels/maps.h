@@ -31,7 +31,17 @@ typedef struct {
     int64_t tiles; /* whether products of BYTES may use matrix tiles */
 } Map;
 
+enum { TILE_OUTPUTS = 32 }; /* outputs of one step with tiles */
+
 static inline int64_t padded(int64_t k) { return (k + LINE - 1) / LINE * LINE; }
+
+/* Whether several rows are multiplied on tiles. */
+static inline int by_tiles(const Map *map, int64_t rows) {
+    return map->kind == BYTES && map->tiles && rows > 1 && map->k % LINE == 0;
+}
+
+/* Outputs that are computed together: what is claimed is a multiple of them. */
+static inline int64_t output_step(const Map *map, int64_t rows) { return by_tiles(map, rows) ? TILE_OUTPUTS : 2; }
 
 /* Bytes of a prepared row, a multiple of LINE. */
 int64_t prepared_bytes(int64_t k);
@@ -44,14 +54,20 @@ float round_groups(const float *x, int64_t k, uint8_t *ready);
 void spread_row(const float *x, int64_t k, uint8_t *ready);
 void copy_row(const float *x, int64_t k, uint8_t *ready);
 
-/* Called by all threads of a team; every output belongs to one of them. No barrier: threads meet when the caller says.
-   `y` has `y_row` numbers a row. */
-void multiply_bytes(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row);
-void multiply_fours(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row);
-void multiply_unrounded(const Map *map, int64_t rows, const uint8_t *ready, float *y, int64_t y_row);
+/* Outputs `from` to `end`; `from` is a multiple of `output_step`. `y` has `y_row` numbers a row. */
+void multiply_bytes(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row,
+                    int64_t from, int64_t end);
+void multiply_fours(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row,
+                    int64_t from, int64_t end);
+void multiply_unrounded(const Map *map, int64_t rows, const uint8_t *ready, float *y, int64_t y_row, int64_t from,
+                        int64_t end);
 
-/* The first of the outputs, of several rows, where tiles hold `k`: how many. */
-int64_t bytes_by_tiles(const Map *map, int64_t rows, const uint8_t *ready, const float *scales, float *y, int64_t y_row);
+/* Blocks of TILE_OUTPUTS outputs, of several rows that are interleaved in `tiles`. */
+void bytes_by_tiles(const Map *map, int64_t rows, const uint8_t *tiles, const float *scales, float *y, int64_t y_row,
+                    int64_t from, int64_t end);
+
+/* Puts row `r`, prepared, where tiles read it. */
+void interleave_row(int64_t k, int64_t r, const uint8_t *ready, uint8_t *tiles);
 
 /* What a row is multiplied by so that its peak becomes 127, and what undoes that: NaN where a number is not finite. */
 static inline float rounding(const float *x, int64_t k, float *by) {

@@ -84,12 +84,11 @@ class Room(Structure):
         ("wide", c_void_p),
         ("mixed", c_void_p),
         ("narrow", c_void_p),
-        ("residual", c_void_p),
         ("normed", c_void_p),
         ("scales", c_void_p),
         ("scores", c_void_p),
         ("ready", c_void_p),
-        ("ready_row", c_int64),
+        ("score_row", c_int64),
     )
 
 
@@ -120,7 +119,6 @@ class Work(Structure):
     _fields_ = (
         ("cache", c_void_p),
         ("room", c_void_p),
-        ("score_row", c_int64),
         ("slots", c_void_p),
         ("positions", c_void_p),
         ("x", c_void_p),

@@ -94,12 +94,12 @@ INLINE void outputs_of(const Map *map, int half, int64_t n, int64_t rows, const 
             tile(w + o * k * size_of(half), k, half, 1, 1, x + r * stride, y + r * y_row + o, y_row);
 }
 
-void multiply_unrounded(const Map *map, int64_t rows, const uint8_t *ready, float *y, int64_t y_row) {
+void multiply_unrounded(const Map *map, int64_t rows, const uint8_t *ready, float *y, int64_t y_row, int64_t from,
+                        int64_t end) {
     for (int64_t begin = 0; begin < rows; begin += BLOCK) {
         int64_t count = least(BLOCK, rows - begin);
         const float *x = (const float *)ready + begin * padded(map->k);
-#pragma omp for schedule(static) nowait
-        for (int64_t n = 0; n < map->n; n += 2) {
+        for (int64_t n = from; n < end; n += 2) {
             if (map->kind == HALVES) outputs_of(map, 1, n, count, x, y + begin * y_row + n, y_row);
             else outputs_of(map, 0, n, count, x, y + begin * y_row + n, y_row);
         }

@@ -9,7 +9,7 @@ import pytest
 
 from legato.kernels import build, structs
 from legato.kernels.build import THIS_CPU, Unavailable, load_library
-from legato.kernels.library import HEADERS, SOURCES, library
+from legato.kernels.library import library
 from legato.kernels.struct_layout import layout_difference, python_layout
 
 needs_kernels = pytest.mark.skipif(isinstance(library(), Unavailable), reason="no kernels on this machine")
@@ -34,7 +34,7 @@ class Settings(Structure):
 
 
 def load(mirrors: tuple[type[Structure], ...]) -> object:
-    return load_library("layers", SOURCES, HEADERS, THIS_CPU, structs=mirrors, layout_tables=("legato_lm_layout",))
+    return load_library(THIS_CPU, structs=mirrors, layout_tables=("legato_lm_layout",))
 
 
 @needs_kernels

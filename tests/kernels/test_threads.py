@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from legato.kernels.build import torch_openmp
+from legato.kernels.threads import torch_openmp
 
 PROGRAM = """
 import json, os, time, torch

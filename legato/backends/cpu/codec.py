@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from legato.backends.cpu.codec_layers import PackedConv1d, PackedConvTranspose1d, PackedDepthwise, PackedSnake
 from legato.backends.cpu.panels import Before, Packed, PackedLinear, Panels
 from legato.kernels.codec_library import GATED, GELU, NORM, Attention, CodecLibrary
+from legato.kernels.threads import num_threads
 from legato.models.codec.decoder import CodecDecoder
 from legato.models.codec.quantizer import ResidualQuantizer
 from legato.models.codec.transformer import FrameTransformer, FrameTransformerLayer
@@ -156,7 +157,7 @@ class PackedFrameLayer(Packed, FrameTransformerLayer):
         attention = self.self_attn
         heads, kv_heads, d = attention.heads, attention.kv_heads, attention.head_dim
         (rows, count, _), past = qkv.shape, attention.history_length
-        threads = torch.get_num_threads()
+        threads = num_threads()
         angles = [each[:, 0, :, : d // 2].float().contiguous() for each in rope]
         seen, old = mask.expand(rows, 1, count, past + count).contiguous(), [each.contiguous() for each in history]
         new = [qkv.new_empty(rows * kv_heads * count * d) for _ in range(2)]

@@ -8,9 +8,10 @@ from ctypes import byref, c_int64, c_void_p
 import torch
 from torch import Tensor, nn
 
-from legato.backends.cpu.lm import NativeLayers, NativeLinearBase, cache_args
+from legato.backends.cpu.lm import NativeLayers, NativeLinearBase, cache_args, prepared_rows
 from legato.kernels.library import Library
 from legato.kernels.structs import First, Predictor, Settings, Work
+from legato.kernels.threads import num_threads
 from legato.models.code_predictor.predictor import CodePredictor
 from legato.models.layers.decoder_layer import KVLocations
 from legato.models.layers.rope import RopeTables
@@ -79,7 +80,7 @@ def _sampled(
     status = library.draw(
         c_int64(B),
         c_int64(V),
-        c_int64(torch.get_num_threads()),
+        c_int64(num_threads()),
         c_void_p(values.data_ptr()),
         None if first is None else byref(first),
         byref(settings_args),
@@ -120,24 +121,23 @@ def predict_frame_native(
     finite, wide_noise = torch.ones(B, dtype=torch.bool), noise.double().contiguous()
     cos, sin = (part.reshape(Q, d).contiguous() for part in rope)
     predictor_args, alive = _predictor(predictor, layers, cos, sin)
-    workspace, score_row, workspace_tensors = layers.workspace(2 * B, Q)
+    threads = num_threads()
+    workspace, workspace_tensors = layers.workspace(2 * B, Q, threads)
     cache = cache_args(locations)
     sizes = (2 * B * d, 2 * B * d, B * predictor_args.width, B * predictor_args.codes, B * predictor_args.given, B)
     parts = [torch.empty(size) for size in sizes]
     linears = (*predictor.lm_head, predictor.small_to_mtp_projection)
     longest = max(each.prepared_bytes for each in linears if isinstance(each, NativeLinearBase))
-    prepared = torch.empty(B * longest, dtype=torch.uint8)
+    prepared = prepared_rows(B, longest, library)
     tensors = (locations.slots, locations.positions, x, *parts, prepared)
-    frame_workspace = Work(
-        ctypes.addressof(cache), ctypes.addressof(workspace), score_row, *(each.data_ptr() for each in tensors)
-    )
+    frame_workspace = Work(ctypes.addressof(cache), ctypes.addressof(workspace), *(each.data_ptr() for each in tensors))
     settings_tensors, settings_args = _settings(settings)
     status = library.frame(
         byref(predictor_args),
         byref(frame_workspace),
         byref(settings_args),
         c_int64(B),
-        c_int64(torch.get_num_threads()),
+        c_int64(threads),
         c_void_p(wide_noise.data_ptr()),
         c_void_p(all_codes.data_ptr()),
         c_void_p(finite.data_ptr()),

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from legato.kernels.library import Library
 from legato.kernels.structs import BFLOAT16, FLOAT32, INT4, INT8, Cache, Layer, Map, Room, Stack
+from legato.kernels.threads import num_threads
 from legato.models.layers.decoder_layer import DecoderLayer, GroupedAttention, KVLocations, KVView, Layers, run_layers
 from legato.models.layers.mlp import SwiGLU
 from legato.models.layers.rope import RopeTables
@@ -59,16 +60,16 @@ class NativeLinearBase(nn.Module):
     @cached_property
     def prepared_bytes(self) -> int:
         """Bytes of one input row after its preparation (quantization or packing)."""
-        return self.library.prepared(byref(self.args))
+        return self.library.prepared(byref(self.args), ctypes.c_int64(1))
 
     def forward(self, x: Tensor) -> Tensor:
         """`x` [..., K] -> [..., N] in the dtype of `x`."""
         rows = x.detach().float().reshape(-1, self.in_features).contiguous()
         y = torch.empty(rows.shape[0], self.out_features)
-        ready = torch.empty(rows.shape[0] * self.prepared_bytes, dtype=torch.uint8)
+        ready = prepared_rows(rows.shape[0], self.prepared_bytes, self.library)
         scales = torch.empty(rows.shape[0])
         addresses = [c_void_p(each.data_ptr()) for each in (rows, y, ready, scales)]
-        threads = ctypes.c_int64(torch.get_num_threads())
+        threads = ctypes.c_int64(num_threads())
         self.library.map(byref(self.args), ctypes.c_int64(rows.shape[0]), threads, *addresses)
         y = y.view(*x.shape[:-1], self.out_features)
         return (y if self.bias is None else y + self.bias).to(x.dtype)
@@ -132,7 +133,9 @@ class NativeLayers(Layers):
         heads, kv_heads, d = attention.heads, attention.kv_heads, attention.head_dim
         self._qkv_size, self._inner, self._attended_size = (heads + 2 * kv_heads) * d, down.k, heads * d
         self._group = heads // kv_heads
-        self._prepared_row = max(library.prepared(byref(each)) for layer in described for each in _linears(layer))
+        self._prepared_row = max(
+            library.prepared(byref(each), ctypes.c_int64(1)) for layer in described for each in _linears(layer)
+        )
         self.stack = Stack(self._layer_args, len(layers), down.n, down.k, heads, kv_heads, d, attention.q_norm.eps)
 
     def run(self, x: Tensor, *, rope: RopeTables, kv: KVView) -> Tensor:
@@ -154,22 +157,28 @@ class NativeLayers(Layers):
         return y.view(B, T, D).to(x.dtype)
 
     def _call(self, locations: KVLocations, rows: Tensor, cos: Tensor, sin: Tensor) -> None:
-        workspace, score_row, tensors = self.workspace(rows.shape[0], locations.span)
-        cache = cache_args(locations)
-        numbers = (ctypes.c_int64(number) for number in (rows.shape[0], score_row, torch.get_num_threads()))
+        threads, cache = num_threads(), cache_args(locations)
+        workspace, tensors = self.workspace(rows.shape[0], locations.span, threads)
+        numbers = (ctypes.c_int64(number) for number in (rows.shape[0], threads))
         addresses = (c_void_p(each.data_ptr()) for each in (rows, cos, sin))
         self.library.layers(byref(self.stack), byref(cache), byref(workspace), *numbers, *addresses)
         del tensors  # the workspace points into them
 
-    def workspace(self, count: int, span: int) -> tuple[Room, int, list[Tensor]]:
-        """Scratch for `count` rows that attend to `span` positions, the length of a row of scores, and its tensors."""
-        threads, width = torch.get_num_threads(), self.stack.width
+    def workspace(self, count: int, span: int, threads: int) -> tuple[Room, list[Tensor]]:
+        """Scratch for `count` rows that attend to `span` positions in a call of `threads` threads, and its tensors."""
+        width = self.stack.width
         score_row = max(self._group * span, self._inner)
-        shared = (count * max(self._qkv_size, 2 * self._inner), count * self._attended_size, count * width)
-        per_thread = (count * width, count * width, count, score_row)
-        parts = [torch.empty(size) for size in (*shared, *(threads * size for size in per_thread))]
-        parts.append(torch.empty(threads * count * self._prepared_row, dtype=torch.uint8))
-        return Room(*(part.data_ptr() for part in parts), self._prepared_row), score_row, parts
+        wide = count * max(self._qkv_size, 2 * self._inner)
+        sizes = (wide, count * self._attended_size, count * width, count * width, count, threads * score_row)
+        parts = [torch.empty(size) for size in sizes]
+        parts.append(prepared_rows(count, self._prepared_row, self.library))
+        return Room(*(part.data_ptr() for part in parts), score_row), parts
+
+
+def prepared_rows(count: int, row_bytes: int, library: Library) -> Tensor:
+    """Memory for `count` prepared input rows; for AMX also for their interleaved copy, in groups of 16 rows."""
+    interleaved = -(-count // 16) * 16 if library.amx and count > 1 else 0
+    return torch.empty((count + interleaved) * row_bytes, dtype=torch.uint8)
 
 
 def cache_args(locations: KVLocations) -> Cache:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from legato.errors import StateError
 from legato.kernels.codec_library import IDENTITY, SNAKE, Call, CodecLibrary, Kernel
+from legato.kernels.threads import num_threads
 
 LINE = 64
 """Bytes of a cache line."""
@@ -113,7 +114,7 @@ def prepared(
     read_in_place = keep == 0 and before.kind == IDENTITY
     joined = None if read_in_place else torch.empty(rows * (keep + count) * pitch, dtype=torch.uint8)
     kept = None if past is None else torch.empty_like(past)
-    threads = max(1, min(torch.get_num_threads(), macs // MACS_PER_THREAD))
+    threads = max(1, min(num_threads(), macs // MACS_PER_THREAD))
     call = Call(
         x=address(x),
         past=address(past),
