@@ -46,7 +46,7 @@ def parse_format(name: str) -> AudioFormat:
         return AudioFormat(name.lower())
     except ValueError:
         names = ", ".join(kind.value for kind in AudioFormat)
-        raise UnsupportedError(f"unknown audio format {name!r}: use {names}", field="format") from None
+        raise UnsupportedError(f"unknown audio format {name[:80]!r}: use {names}", field="format") from None
 
 
 def format_from_path(path: Path) -> AudioFormat:

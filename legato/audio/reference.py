@@ -109,8 +109,10 @@ def _decode(source: str | Path | bytes, limits: ReferenceLimits, name: str) -> t
                 )
             return _to_mono(lambda: _blocks(file, limits.max_s), name), rate_hz
     except (soundfile.SoundFileError, ValueError, OSError) as error:
+        # `str(error)` would have the address of the buffer.
+        reason = error.error_string if isinstance(error, soundfile.LibsndfileError) else type(error).__name__
         raise ReferenceAudioError(
-            f"{name} cannot be decoded ({error}): use WAV, FLAC, MP3, Ogg or AIFF", field=FIELD
+            f"{name} cannot be decoded ({reason.rstrip('.')}): use WAV, FLAC, MP3, Ogg or AIFF", field=FIELD
         ) from error
 
 

@@ -46,6 +46,7 @@ class ServerConfig:
         `remote_references`: allow `ref_audio` URLs (private addresses are always rejected).
         `media_domains`: if not empty, `ref_audio` URLs must point to these domains or their subdomains.
     Limits; larger requests are errors 413 or 422:
+        `bodies_bytes`: all request bodies in memory at the same time; beyond it, requests are refused with 503.
         `body_bytes`, `text_characters`, `reference_bytes`: request body, text, reference recording.
         `records`: number of requests that `/v1/requests/{id}` can report.
         `voices`: number of uploaded voices.
@@ -79,6 +80,7 @@ class ServerConfig:
     allowed_hosts: tuple[str, ...] = ()
     remote_references: bool = False
     media_domains: tuple[str, ...] = ()
+    bodies_bytes: int = 64 * 2**20
     body_bytes: int = 32 * 2**20
     text_characters: int = 20_000
     reference_bytes: int = 20 * 2**20
@@ -108,6 +110,7 @@ class ServerConfig:
                 field="wyoming_port",
             )
         for name in (
+            "bodies_bytes",
             "body_bytes",
             "text_characters",
             "reference_bytes",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
@@ -23,6 +24,10 @@ from legato.server.request_records import new_request_id
 
 log = logging.getLogger("legato.server")
 
+LARGE_BODY_PATHS = ("/v1/audio/speech", "/v1/audio/voices")
+"""Routes that take recordings."""
+SMALL_BODY_BYTES = 64 * 1024
+"""Body limit of all other routes."""
 PUBLIC_PATHS = ("/health", "/ready", "/", "/favicon.ico")
 PUBLIC_PREFIXES = ("/web/",)
 SUBPROTOCOL_KEY = "openai-insecure-api-key."
@@ -93,6 +98,7 @@ class _RequestChecks:
     def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
         self._app = app
         self._config = config
+        self._bodies = _BodyBudget(config.bodies_bytes)
         self._allowed_hosts = own_names() | {name.lower() for name in (config.host, *config.allowed_hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,12 +115,28 @@ class _RequestChecks:
             await self._app(scope, receive, send)
             return
         try:
-            await self._app(scope, _LimitedBody(receive, self._config.body_bytes).receive, send)
+            await self._serve_http(scope, receive, send)
         except Exception as error:  # boundary: the traceback goes to the log, the client gets the request id
             request_id = scope["state"]["request_id"]
             log.error("%s unexpected %s", request_id, type(error).__name__, exc_info=error)
             if not scope["state"]["access_log"].response_started:
                 await _reject(internal_error(request_id), scope, receive, send)
+
+    async def _serve_http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = _LimitedBody(receive, self._body_limit(scope), self._bodies)
+
+        async def release_and_send(message: Message) -> None:
+            body.release()  # the application has parsed it
+            await send(message)
+
+        try:
+            await self._app(scope, body.receive, release_and_send)
+        finally:
+            body.release()
+
+    def _body_limit(self, scope: Scope) -> int:
+        limit_bytes = self._config.body_bytes
+        return limit_bytes if scope["path"] in LARGE_BODY_PATHS else min(SMALL_BODY_BYTES, limit_bytes)
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
@@ -125,8 +147,9 @@ class _RequestChecks:
         if authority is not None and not self._config.api_key:
             self._check_host(authority)
         length = headers.get("content-length", "")
-        if length.isdecimal() and (len(length) > 18 or int(length) > self._config.body_bytes):
-            raise _body_too_large(self._config.body_bytes)
+        limit_bytes = self._body_limit(scope)
+        if length.isdecimal() and (len(length) > 18 or int(length) > limit_bytes):
+            raise _body_too_large(limit_bytes)
         path = scope["path"]
         if self._config.api_key and path not in PUBLIC_PATHS and not path.startswith(PUBLIC_PREFIXES):
             self._check_key(headers)
@@ -163,21 +186,49 @@ def accepted_subprotocol(scope: Scope) -> str | None:
     return next((name for name in scope["subprotocols"] if not name.startswith(SUBPROTOCOL_KEY)), None)
 
 
-class _LimitedBody:
-    """Counts the bytes of a request body as they arrive: a `Content-Length` may be absent or wrong."""
+@dataclass(slots=True)
+class _BodyBudget:
+    """Bytes of all request bodies that are in memory, and their limit."""
 
-    def __init__(self, receive: Receive, limit_bytes: int) -> None:
+    limit_bytes: int
+    used_bytes: int = 0
+
+
+class _LimitedBody:
+    """Counts the bytes of a request body as they arrive: a `Content-Length` may be absent or wrong.
+
+    The bytes count against the common budget until `release`.
+    """
+
+    def __init__(self, receive: Receive, limit_bytes: int, budget: _BodyBudget) -> None:
         self._receive = receive
         self._limit_bytes = limit_bytes
+        self._budget = budget
         self._received_bytes = 0
+        self._reserved_bytes = 0
 
     async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.request":
-            self._received_bytes += len(message.get("body", b""))
+            size = len(message.get("body", b""))
+            self._received_bytes += size
             if self._received_bytes > self._limit_bytes:
                 raise _body_too_large(self._limit_bytes)
+            if self._budget.used_bytes + size > self._budget.limit_bytes:
+                raise ApiError(
+                    503,
+                    "overloaded",
+                    "too many large requests at the same time; retry later",
+                    headers={"Retry-After": "2"},
+                )
+            self._reserved_bytes += size
+            self._budget.used_bytes += size
         return message
+
+    def release(self) -> None:
+        """Give the bytes back. Idempotent."""
+        self._budget.used_bytes -= self._reserved_bytes
+        self._reserved_bytes = 0
 
 
 async def _reject(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
@@ -191,5 +242,5 @@ async def _reject(error: ApiError, scope: Scope, receive: Receive, send: Send) -
 
 def _body_too_large(limit_bytes: int) -> ApiError:
     return ApiError(
-        413, "too_large", f"the request body exceeds the limit of {limit_bytes / 2**20:.0f} MiB", param="body"
+        413, "too_large", f"the request body exceeds the limit of {limit_bytes / 2**10:,.0f} KiB", param="body"
     )

@@ -24,7 +24,8 @@ from legato.engine.handle import Opened, StreamHandle
 from legato.engine.request import SpeechRequest
 from legato.engine.stats import StreamTiming
 from legato.engine.stream import StreamEvent
-from legato.errors import LegatoError
+from legato.errors import GenerationError, LegatoError, StateError
+from legato.server.errors import public_error
 from legato.types import FinishReason, Packet
 
 P = ParamSpec("P")
@@ -76,9 +77,13 @@ class AsyncStream:
     Call all methods except `deliver` on the loop's thread. Iteration raises the error that ended the stream, if any.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, limit_frames: int = 0) -> None:
-        """`limit_frames`: frames that may wait here before the stream is paced; 0: the caller does flow control."""
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, limit_frames: int = 0, request_id: str = "") -> None:
+        """`limit_frames`: frames that may wait here before the stream is paced; 0: the caller does flow control.
+
+        `request_id`: appears in the errors of the stream, which are those that clients may see.
+        """
         self._loop = loop
+        self._request_id = request_id
         self._limit_frames = limit_frames
         self._throttled = False
         self._events: deque[StreamEvent] = deque()
@@ -181,6 +186,10 @@ class AsyncStream:
                 return
 
     def _arrive(self, event: StreamEvent) -> None:
+        if isinstance(event, LegatoError):
+            # The client cannot cause a `StateError` of the engine: here it is internal.
+            internal = GenerationError(str(event)) if isinstance(event, StateError) else event
+            event = public_error(internal, self._request_id)
         self._events.append(event)
         self._arrived.set()
         if isinstance(event, Packet):
@@ -269,13 +278,13 @@ class Bridge:
         return job
 
     async def open(
-        self, request: SpeechRequest, text: str | None = None, *, ahead_frames: int | None = None
+        self, request: SpeechRequest, text: str | None = None, *, ahead_frames: int | None = None, request_id: str = ""
     ) -> AsyncStream:
         """Open a stream. `text`: the complete text; None: the caller feeds it with `append_text` and `end_text`.
 
         `ahead_frames`: paced mode, at most this many frames ahead of what the caller reports as consumed (0: on hold).
         None: as fast as possible, bounded by the queue. Invalid requests raise here; errors in the text arrive as the
-        stream's error.
+        stream's error. `request_id`: appears in the messages of internal errors.
         """
         if ahead_frames is None:
             # At least two of the longest packets: a single packet must not exceed the limit.
@@ -284,7 +293,7 @@ class Bridge:
         else:
             limit_frames = 0
             demand = paced(ahead_frames)
-        stream = AsyncStream(asyncio.get_running_loop(), limit_frames=limit_frames)
+        stream = AsyncStream(asyncio.get_running_loop(), limit_frames=limit_frames, request_id=request_id)
         opening = self._submit(
             Pool.OPEN if request.reference is None else Pool.REFERENCE,
             self._tts.open,

@@ -1,8 +1,7 @@
 """Error responses in OpenAI's format, with one HTTP status per kind of error.
 
 Every Legato error has a stable code and may name a field. This module maps error classes to statuses and engine field
-names to request field names. Any other exception becomes a 500 without internals; its traceback is logged with the
-request id.
+names to request field names. Internal failures become one sentence with the request id; the log has the cause.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from starlette.requests import ClientDisconnect
 
 from legato.errors import (
     EngineClosedError,
-    GenerationError,
     InputError,
     LegatoError,
     QueueFullError,
+    StateError,
     TextTooLongError,
 )
 
@@ -46,7 +45,8 @@ _ROUTING_ERRORS = {
     405: ("method_not_allowed", "{path} does not support {method}: see /docs for the available methods"),
 }
 """Code and message for errors that the framework raises itself."""
-_INTERNAL_ERROR = "internal server error: the server log has details under the request id"
+MAX_MESSAGE = 600
+"""Characters of an error message. Messages quote what the client sent, and are kept in the request's record."""
 
 
 class ApiError(Exception):
@@ -55,28 +55,52 @@ class ApiError(Exception):
     def __init__(
         self, status: int, code: str, message: str, *, param: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
-        super().__init__(message)
+        super().__init__(shortened(message, MAX_MESSAGE))
         self.status = status
         self.code = code
         self.param = param
         self.headers = dict(headers or {})
 
 
-def api_error(error: LegatoError) -> ApiError:
-    """The response to an engine error."""
+class ServerFailureError(LegatoError):
+    """An internal failure as clients see it: one sentence with the request id. The log has the cause."""
+
+    def __init__(self, message: str, *, code: str) -> None:
+        super().__init__(message)
+        self.code = code  # type: ignore[misc]  # the code of the cause
+
+
+def shortened(text: str, limit: int) -> str:
+    """`text`, or its beginning and "..." if it is longer than `limit` characters."""
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def public_error(error: LegatoError, request_id: str = "") -> LegatoError:
+    """`error` if it is about the request. An internal failure is logged, and replaced by a sentence without internals.
+
+    Messages of internal failures may have paths, addresses and names of our functions.
+    """
+    if isinstance(error, InputError | QueueFullError | StateError | ServerFailureError):
+        return error
+    log.error("%s %s: %s", request_id or "-", type(error).__name__, error, exc_info=error)
+    stopped = isinstance(error, EngineClosedError)
+    what = "the engine stopped before the end of the speech" if stopped else "speech generation failed"
+    return ServerFailureError(f"{what} (request id {request_id or 'unknown'})", code=error.code)
+
+
+def api_error(error: LegatoError, request_id: str = "") -> ApiError:
+    """The response to an engine error. It has no internals (`public_error`)."""
+    error = public_error(error, request_id)
     param = _PARAMS.get(error.field, error.field)
     if isinstance(error, QueueFullError):
         return ApiError(429, error.code, str(error), headers={"Retry-After": str(RETRY_AFTER_S)})
-    if isinstance(error, EngineClosedError):
-        return ApiError(503, error.code, str(error))
+    if isinstance(error, ServerFailureError):
+        return ApiError(503 if error.code == EngineClosedError.code else 500, error.code, str(error))
+    if isinstance(error, StateError):
+        return ApiError(409, error.code, str(error), param=param)
     if isinstance(error, TextTooLongError):
         return ApiError(422, error.code, str(error), param=param)
-    if isinstance(error, InputError):
-        return ApiError(400, error.code, str(error), param=param)
-    if isinstance(error, GenerationError):
-        return ApiError(500, error.code, str(error))
-    log.error("unexpected engine error: %s", error.code, exc_info=error)
-    return ApiError(500, error.code, _INTERNAL_ERROR)
+    return ApiError(400, error.code, str(error), param=param)
 
 
 def error_body(error: ApiError) -> dict[str, dict[str, str | None]]:
@@ -109,20 +133,20 @@ def register_error_handlers(app: FastAPI) -> None:
 
     async def on_legato_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, LegatoError)
-        return respond(request, api_error(error))
+        return respond(request, api_error(error, request.state.request_id))
 
     async def on_http_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, StarletteHTTPException)
         if error.status_code not in _ROUTING_ERRORS:
             return respond(request, ApiError(error.status_code, "http_error", str(error.detail), headers=error.headers))
         code, message = _ROUTING_ERRORS[error.status_code]
-        text = message.format(method=request.method, path=request.scope["path"][:200])
+        text = message.format(method=request.method, path=shortened(request.scope["path"], 200))
         return respond(request, ApiError(error.status_code, code, text, headers=error.headers))
 
     async def on_validation_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"][1:])
+        field = shortened(".".join(str(part) for part in first["loc"][1:]), 80)
         return respond(request, ApiError(400, "invalid_request", f"{field}: {first['msg']}", param=field))
 
     async def on_client_disconnect(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001

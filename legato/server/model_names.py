@@ -49,7 +49,7 @@ class ModelNames:
         if choice is None:
             available = [*self.speakers, *(voice.name for voice in self._folder.voices())]
             raise UnknownVoiceError(
-                f"unknown voice {name!r}: available are {', '.join(available) or 'no voices'}, "
+                f"unknown voice {name[:80]!r}: available are {', '.join(available) or 'no voices'}, "
                 "and OpenAI's voice names as aliases",
                 field="voice",
             )

@@ -281,7 +281,9 @@ class SessionRunner:
     async def _receive_packets(self, utterance_id: UtteranceId, utterance: ActiveUtterance) -> None:
         async with self._open_lock:
             text = "".join(utterance.text) if utterance.complete_text else None
-            opened = await utterance.bridge.open(utterance.request, text, ahead_frames=utterance.ahead_frames)
+            opened = await utterance.bridge.open(
+                utterance.request, text, ahead_frames=utterance.ahead_frames, request_id=utterance.record.id
+            )
         async with opened as stream:
             record = utterance.record
             utterance.attach(stream)

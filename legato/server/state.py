@@ -88,7 +88,7 @@ class ServerState:
         raise ApiError(
             404,
             "model_not_found",
-            f"unknown model {name!r}: this server runs {ids} (aliases: {aliases})",
+            f"unknown model {name[:80]!r}: this server runs {ids} (aliases: {aliases})",
             param="model",
         )
 

@@ -113,7 +113,9 @@ class VoiceFolder:
         with self._lock:
             voice = self._voices.get(name) or self._find_by_name(name)
             if voice is None:
-                raise ApiError(404, "unknown_voice", f"no uploaded voice has the id or name {name!r}", param="voice")
+                raise ApiError(
+                    404, "unknown_voice", f"no uploaded voice has the id or name {name[:80]!r}", param="voice"
+                )
             self._remove(voice)
         return voice
 

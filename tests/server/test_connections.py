@@ -50,13 +50,13 @@ def read_to_end(connection: socket.socket) -> bytes:
     [
         "",
         "GET",
-        "GET /health HTTP/1.1\r\nHost: x\r\n",
+        "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n",
         HEAD + "Content-Length: 1000\r\n\r\n",
         HEAD + 'Content-Length: 1000\r\n\r\n{"input": "',
         HEAD + "Transfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n",
         "GET /v1/audio/speech/stream HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n",
-        "GET /health HTTP/1.1\r\nHost: x\r\n\r\n",  # a whole request, and none after it
-        "GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /health HT",  # a whole request and half of another one
+        "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",  # a whole request, and none after it
+        "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /health HT",  # a whole request and half of another one
     ],
 )
 def test_half_requests_are_closed_in_time(impatient: Running, data: str) -> None:
@@ -66,7 +66,9 @@ def test_half_requests_are_closed_in_time(impatient: Running, data: str) -> None
     assert time.monotonic() - started_s < LIMIT_S + 5
 
 
-@pytest.mark.parametrize("head", ["GET /health HTTP/1.1\r\nHost: x\r\nX: ", HEAD + "Content-Length: 100000\r\n\r\n"])
+@pytest.mark.parametrize(
+    "head", ["GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ", HEAD + "Content-Length: 100000\r\n\r\n"]
+)
 def test_requests_sent_byte_by_byte_are_closed_in_time(impatient: Running, head: str) -> None:
     started_s = time.monotonic()
     with connect(impatient.port, head) as connection, contextlib.suppress(OSError):  # it is reset or broken
@@ -131,7 +133,7 @@ def test_new_connection_is_refused_if_all_are_in_use(tiny_checkpoint: TinyCheckp
     with load(tiny_checkpoint("tiny-custom-voice"), max_seq_len=256) as tts, running(tts, config) as server:
         with connect(server.port, HEAD + body), connect(server.port, HEAD + body):
             time.sleep(0.2)
-            with connect(server.port, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n") as third:
+            with connect(server.port, "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") as third:
                 assert read_to_end(third).startswith(b"HTTP/1.1 503 ")
         wait_for(lambda: server.client().health())
 

@@ -28,7 +28,9 @@ def over_http(fields: dict[str, object]) -> Callable[[Running], CloseClient]:
     def start(server: Running) -> CloseClient:
         body = json.dumps({**REQUEST, **fields}).encode()
         raw = socket.create_connection(("127.0.0.1", server.port))
-        raw.sendall(f"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        raw.sendall(
+            f"POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+        )
         return raw.close
 
     return start

@@ -64,7 +64,7 @@ def test_disconnect_before_complete_file_cancels_it(speaker: Running) -> None:
     before = speaker.tts.stats().frames
     body = b'{"input": "' + LONG.encode() + b'", "voice": "ryan", "max_new_tokens": 150, "stream": false}'
     with socket.create_connection(("127.0.0.1", speaker.port)) as raw:
-        head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
         raw.sendall(head.encode() + body)
         wait_for(lambda: speaker.tts.stats().frames > before)
     assert stopped_at(speaker.tts) - before < 140
@@ -77,7 +77,7 @@ def test_disconnect_in_queue_releases_place(speaker: Running) -> None:
     ):
         with socket.create_connection(("127.0.0.1", speaker.port)) as raw:
             body = b'{"input": "waiting", "voice": "ryan"}'
-            head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n\r\n"
             raw.sendall(head.encode() + body)
             wait_for(lambda: speaker.tts.stats().streams_open == 3)
         wait_for(lambda: speaker.tts.stats().streams_open == 2)

@@ -20,10 +20,11 @@ from tests.server.running import Running, metric
 
 
 def settled_metrics(client: Client) -> str:
-    """The metrics once no stream is active; the engine retires a stream shortly after its last packet."""
+    """The metrics once no stream and no request is active; both end shortly after the last packet."""
     deadline_s = time.monotonic() + 10.0
     metrics = client.metrics()
-    while metric(metrics, "legato_streams_active") and time.monotonic() < deadline_s:
+    active = ("legato_streams_active", 'legato_requests_active{route="/v1/audio/speech"}')
+    while any(metric(metrics, name) for name in active) and time.monotonic() < deadline_s:
         time.sleep(0.02)
         metrics = client.metrics()
     return metrics
@@ -107,7 +108,7 @@ def test_not_ready_before_warm_up_and_while_draining(speaker: Running) -> None:
     async def request_all() -> list[tuple[int, int, int]]:
         transport = httpx.ASGITransport(app=app)
         statuses = []
-        async with httpx.AsyncClient(transport=transport, base_url="http://x") as web:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as web:
             for warm, draining in ((False, False), (True, False), (True, True)):
                 app.state.legato.readiness.warm, app.state.legato.drain.requested = warm, draining
                 response = await web.post(

@@ -157,7 +157,8 @@ def test_client_that_left_frees_its_thread_and_kills_its_ffmpeg(
     server: Running, processes: list[subprocess.Popen[bytes]]
 ) -> None:
     body = f'{{"input": "{TEXT}", "voice": "ryan", "response_format": "aac", "max_new_tokens": {FRAMES}}}'.encode()
-    head = f"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    head = "POST /v1/audio/speech HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body)}"
     with socket.create_connection(("127.0.0.1", server.port)) as connection:
         connection.sendall(head.encode() + b"\r\n\r\n" + body)
         wait_for(lambda: server.state.bridge.jobs()["ffmpeg"] == 1)

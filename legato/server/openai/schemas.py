@@ -11,8 +11,10 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from legato.server.errors import ApiError
+from legato.server.errors import ApiError, shortened
 
+MAX_NAME = 256
+"""Characters of names: voices, models, languages, formats."""
 RATES_HZ = (8_000, 12_000, 16_000, 22_050, 24_000, 44_100, 48_000)
 
 
@@ -21,7 +23,7 @@ class VoiceId(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    id: str
+    id: str = Field(max_length=MAX_NAME)
 
 
 def _unwrap_single_item(value: object) -> object:
@@ -38,7 +40,7 @@ class SpeechOptions(BaseModel):
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
 
-    voice: str | VoiceId = Field(
+    voice: Annotated[str, Field(max_length=MAX_NAME)] | VoiceId = Field(
         default="",
         validation_alias=AliasChoices("voice", "speaker"),
         description="A built-in voice, an uploaded voice, or one of OpenAI's voice names. Alias: speaker.",
@@ -46,7 +48,7 @@ class SpeechOptions(BaseModel):
     task_type: Literal["CustomVoice", "VoiceDesign", "Base", ""] = Field(
         default="", description="The kind of model that the client expects; an error if another kind is loaded."
     )
-    language: str = Field(default="auto", description="`Auto` or one of the model's languages.")
+    language: str = Field(default="auto", max_length=MAX_NAME, description="`Auto` or one of the model's languages.")
     instructions: str = Field(
         default="", max_length=4000, description="Speaking style, or a description of the voice to design."
     )
@@ -102,9 +104,13 @@ class SpeechOptions(BaseModel):
 class SpeechRequestBody(SpeechOptions):
     """The body of `POST /v1/audio/speech`."""
 
-    model: str = Field(default="", description="The loaded model's id, or one of OpenAI's model names.")
+    model: str = Field(
+        default="", max_length=MAX_NAME, description="The loaded model's id, or one of OpenAI's model names."
+    )
     input: str = Field(description="The text to speak.")
-    response_format: str = Field(default="mp3", description="mp3, opus, aac, flac, wav or pcm (s16le).")
+    response_format: str = Field(
+        default="mp3", max_length=MAX_NAME, description="mp3, opus, aac, flac, wav or pcm (s16le)."
+    )
     stream_format: Literal["audio", "sse"] | None = Field(
         default=None, description="audio: encoded bytes; sse: server-sent events."
     )
@@ -165,7 +171,7 @@ def first_validation_error(error: ValidationError) -> ApiError:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     # Pydantic adds validator and union member names to the location; only field names are meaningful to clients.
     location = [str(part) for part in first["loc"] if not str(part).startswith(("function-", "VoiceId"))]
-    field = location[0] if location else ""
+    field = shortened(location[0], 80) if location else ""
     if first["type"] == "missing":
         return ApiError(400, "invalid_request", f"the required field {field} is missing", param=field)
     return ApiError(400, "invalid_request", f"{field or 'body'}: {first['msg']}", param=field)

@@ -135,7 +135,7 @@ class SpeechResponse(Response):
         if isinstance(error, RequestTimeoutError):
             failure = ApiError(504, "timeout", f"request stopped: {error}")
         else:
-            failure = api_error(error) if isinstance(error, LegatoError) else error
+            failure = api_error(error, self._record.id) if isinstance(error, LegatoError) else error
         record = self._record
         record.status = "failed" if failure.status >= 500 else "refused"
         record.error_code, record.error_message = failure.code, str(failure)
@@ -158,7 +158,7 @@ class SpeechResponse(Response):
 
     async def _stream(self, send: Send, request: SpeechRequest, encoder: StreamEncoder) -> None:
         state, record = self._state, self._record
-        async with await state.bridge.open(request, self._body.input) as stream:
+        async with await state.bridge.open(request, self._body.input, request_id=record.id) as stream:
             record.timing = stream.timing
             record.notes, record.status = stream.notes, "speaking"
             buffered: list[bytes] = []

@@ -19,6 +19,7 @@ from legato.server.voices import UploadedVoice, validate_name
 
 router = APIRouter()
 
+MAX_TRANSCRIPT = 4000
 _UPLOAD_NAMES = ("audio_sample", "ref_audio", "file")
 _FORM = {
     "type": "object",
@@ -65,6 +66,8 @@ async def upload(request: Request) -> JSONResponse:
         raise ApiError(400, "invalid_request", "the form has no file audio_sample", param="audio_sample")
     name = validate_name(str(body.fields.get("name", "")))
     transcript = str(body.fields.get("ref_text", "")).strip()
+    if len(transcript) > MAX_TRANSCRIPT:
+        raise InputError(f"ref_text has {len(transcript)} characters: the limit is {MAX_TRANSCRIPT}", field="ref_text")
     if any(name.lower() in model.names.speakers for model in models):
         raise InputError(f"{name!r} is a built-in voice of the model: choose another name", field="name")
     recording = check_recording(body.upload, state.config.reference_bytes)
