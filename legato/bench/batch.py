@@ -127,7 +127,7 @@ def measure_batch(
     total_s = time.perf_counter() - started_s
 
     unused = PoolUse(0, 0)
-    stats = parts.stats.snapshot(streams_open=0, talker_slots=unused, codec_slots=unused)
+    stats = parts.stats.snapshot(streams_open=0, streams_parked=0, talker_slots=unused, codec_slots=unused)
     rows, busy_s = stats.rows, {name: each.total for name, each in stats.busy_s.items()}
     audio_s = stats.frames * model_info.frame_samples / model_info.sample_rate_hz
 

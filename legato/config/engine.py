@@ -30,6 +30,9 @@ class EngineConfig:
     underrun. Deterministic mode always uses the smaller of the two.
     `max_batch_size`: sequences decoded in one engine step. If more are ready, those with the most buffered audio wait.
     `max_queue`: streams that may wait for a slot. One more is refused with `QueueFullError`.
+    `yield_s`: a stream that has been unable to use its slots for this long, because its client sends no text or takes
+    no audio, gives them to a waiting stream. It goes on later with the same result.
+    `parked_bytes`: memory for the state of such streams. When it is full, they keep their slots.
     `voice_cache_bytes`: size of the cache of cloned voices.
     `prefix_cache_bytes`: size of the cache of prompt prefixes (same voice or instruction); 0 disables it.
     `deterministic`: on a CPU in float32, the same request and seed give bit-identical codes and samples for every batch
@@ -44,6 +47,8 @@ class EngineConfig:
     live_prefill_positions: int = 64
     max_batch_size: int = 64
     max_queue: int = 64
+    yield_s: float = 1.0
+    parked_bytes: int = 2**30
     voice_cache_bytes: int = 256 * 2**20
     prefix_cache_bytes: int = 64 * 2**20
     deterministic: bool = False
@@ -71,6 +76,10 @@ class EngineConfig:
             raise InputError(
                 f"prefix_cache_bytes must be 0 or more, not {self.prefix_cache_bytes}", field="prefix_cache_bytes"
             )
+        if self.parked_bytes < 0:
+            raise InputError(f"parked_bytes must be 0 or more, not {self.parked_bytes}", field="parked_bytes")
+        if not 0 <= self.yield_s < float("inf"):
+            raise InputError(f"yield_s must be 0 or more seconds, not {self.yield_s}", field="yield_s")
         if self.kv_slots < self.max_num_seqs:
             raise InputError(
                 f"kv_slots ({self.kv_slots}) must be at least max_num_seqs ({self.max_num_seqs}): "

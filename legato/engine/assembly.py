@@ -86,6 +86,8 @@ def assemble(
         prefill_limits=config.prefill_limits,
         sample_rate_hz=rate_hz,
         max_batch_size=config.max_batch_size,
+        yield_s=config.yield_s,
+        parked_bytes=config.parked_bytes,
         adaptive=not config.deterministic,
         poll_commands=poll_commands,
         synchronize=synchronize,

@@ -67,6 +67,12 @@ class CodecPool:
         """Store the histories after a window."""
         self.storage.scatter(self.rows(leases), history)
 
+    def suspend(self, lease: CodecLease) -> CodecHistory:
+        """End a lease and return a copy of its history, from which `acquire` can start another slot."""
+        history = self.storage.snapshot(self.rows([lease]))
+        self.release(lease)
+        return history
+
     def release(self, lease: CodecLease) -> None:
         """End a lease and fill the slot with NaN."""
         row = self.rows([lease])

@@ -22,8 +22,9 @@ class EngineContext:
     """Runners, a monotonic clock in seconds, and the limits of a step.
 
     `prefill_limits`: prompt positions per step, and the same while a live stream may underrun. `max_batch_size`:
-    sequences that step together. `adaptive`: adapt window sizes to the playback buffers. `poll_commands`: commands that
-    arrived since the step began. `synchronize`: wait for the device, so that the time of each part can be measured.
+    sequences that step together. `yield_s`, `parked_bytes`: see `EngineConfig`. `adaptive`: adapt window sizes to the
+    playback buffers. `poll_commands`: commands that arrived since the step began. `synchronize`: wait for the device,
+    so that the time of each part can be measured.
     """
 
     runner: ModelRunner
@@ -32,6 +33,8 @@ class EngineContext:
     prefill_limits: tuple[int, int]
     sample_rate_hz: int
     max_batch_size: int = 64
+    yield_s: float = 1.0
+    parked_bytes: int = 2**30
     adaptive: bool = False
     poll_commands: Callable[[], Iterable[Command]] = tuple
     synchronize: Callable[[], None] = lambda: None

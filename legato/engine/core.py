@@ -10,6 +10,7 @@ failed) leaves `step`; `Engine` then ends all streams.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Iterable
 
@@ -17,6 +18,7 @@ from legato.engine.context import EngineContext
 from legato.engine.flow_control import UNLIMITED
 from legato.engine.kv_cache import shared_positions
 from legato.engine.output import OutputStage
+from legato.engine.parking import Parking
 from legato.engine.registry import StreamRegistry
 from legato.engine.scheduler import Capacity, Plan, SequenceView, plan_step
 from legato.engine.sequence import KVSlot, Sequence, SequenceEvent, SequenceState, text_to_feed
@@ -35,7 +37,7 @@ from legato.engine.stream import (
     Submit,
 )
 from legato.errors import GenerationError, LegatoError, StateError
-from legato.types import FinishReason, Frame, SequenceId
+from legato.types import FinishReason, Frame, SequenceId, StreamId
 
 __all__ = ["EngineContext", "EngineCore"]
 
@@ -54,10 +56,13 @@ class EngineCore:
         self._context = context
         self._registry = registry
         self._output = OutputStage(context, registry)
+        self._parking = Parking(context, registry.stats, context.parked_bytes)
         self._steps = 0
         self._step_start_s = 0.0
         self._busy = False
         self._rows: dict[SequenceId, _Row] = {}
+        self.wake_in_s = math.inf
+        """After a step without work: when the next step has some even without a command."""
 
     def step(self, commands: Iterable[Command]) -> bool:
         """Run one step. Returns False if there was nothing to do, so that the caller may wait for a command."""
@@ -67,6 +72,7 @@ class EngineCore:
         self._apply_commands(commands)
         processed_text = self._process_text()
         plan = self._schedule()
+        self.wake_in_s = plan.wake_in_s
         self._run(plan)
         # Commands that arrived during the step: a cancel takes effect before its stream is decoded.
         late = self._apply_commands(self._context.poll_commands())
@@ -141,7 +147,7 @@ class EngineCore:
         # Collected again, because a stream may have failed in the loop above.
         self._rows = {each.id: (stream, each) for stream in self._registry.streams() for each in _considered(stream)}
         views = [self._view(stream, sequence) for stream, sequence in self._rows.values()]
-        with_slot = frozenset(stream.id for stream in self._registry.streams() if stream.codec_lease is not None)
+        holders = self._parking.holders(self._registry.streams())
         prefill_positions, live_prefill_positions = self._context.prefill_limits
         capacity = Capacity(
             free_kv=self._context.runner.pool.free,
@@ -149,17 +155,23 @@ class EngineCore:
             prefill_positions=prefill_positions,
             live_prefill_positions=live_prefill_positions,
             max_batch_size=self._context.max_batch_size,
+            yield_s=self._context.yield_s,
         )
-        return plan_step(views, with_slot, capacity)
+        return plan_step(views, holders, capacity)
 
     def _update(self, stream: Stream, sequence: Sequence) -> None:
         if sequence.state is SequenceState.WAITING and sequence.prompt is None:
             self._build_prompt(stream, sequence)
-        if sequence.frames and sequence.state in (SequenceState.RUNNING, SequenceState.WAITING_FOR_TEXT):
+        if sequence.frames and sequence.state in (
+            SequenceState.RUNNING,
+            SequenceState.WAITING_FOR_TEXT,
+            SequenceState.PARKED,
+        ):
             self._update_text_wait(stream, sequence)
 
     def _view(self, stream: Stream, sequence: Sequence) -> SequenceView:
         running, prompt = sequence.state is SequenceState.RUNNING, sequence.prompt
+        parked = sequence.state is SequenceState.PARKED
         return SequenceView(
             sequence=sequence.id,
             stream=stream.id,
@@ -169,9 +181,10 @@ class EngineCore:
             computed_positions=sequence.slot.computed_positions if sequence.has_slot else 0,
             shared_positions=0 if prompt is None else shared_positions(prompt),
             prefilled=running and not sequence.frames,
-            can_step=running and bool(sequence.frames),
-            may_generate=stream.may_generate(),
+            can_step=(running and bool(sequence.frames)) or (parked and not stream.timing.waiting_for_text),
+            may_generate=stream.may_generate() if stream.parked_history is None else stream.may_resume(),
             slack_s=stream.slack_s(self._context.clock()),
+            parked=stream.parked_history is not None,
         )
 
     def _build_prompt(self, stream: Stream, sequence: Sequence) -> None:
@@ -186,9 +199,13 @@ class EngineCore:
             stream.timing.mark(Mark.ENOUGH_TEXT, self._context.clock())
 
     def _update_text_wait(self, stream: Stream, sequence: Sequence) -> None:
-        """Change between RUNNING and WAITING_FOR_TEXT, and measure the wait."""
-        has_text = text_to_feed(sequence.slot.plan, sequence.track, sequence.frames - 1) is not None
-        if sequence.state is SequenceState.RUNNING and not has_text:
+        """Change between RUNNING and WAITING_FOR_TEXT, and measure the wait, also while parked."""
+        assert sequence.prompt is not None, "a sequence with frames has a prompt"
+        has_text = text_to_feed(sequence.prompt, sequence.track, sequence.frames - 1) is not None
+        if sequence.state is SequenceState.PARKED:
+            if has_text and stream.timing.waiting_for_text:
+                stream.timing.text_wait_ended(self._context.clock())
+        elif sequence.state is SequenceState.RUNNING and not has_text:
             sequence.apply(SequenceEvent.TEXT_MISSING)
             stream.timing.text_wait_began(self._context.clock())
         elif sequence.state is SequenceState.WAITING_FOR_TEXT and has_text:
@@ -199,6 +216,8 @@ class EngineCore:
 
     def _run(self, plan: Plan) -> None:
         """Allocate slots, prefill, step the talker, then generate a frame for each row with a new hidden state."""
+        for stream_id in plan.park:
+            self._park(stream_id)
         for sequence_id in plan.admit:
             self._allocate_slot(*self._rows[sequence_id])
         runner, stats = self._context.runner, self._registry.stats
@@ -229,17 +248,32 @@ class EngineCore:
         """Lease the KV slot of an admitted sequence, and the codec slot with the first sequence of a stream."""
         assert sequence.prompt is not None, "only a sequence with a prompt is admitted"
         runner, voice = self._context.runner, stream.request.voice
+        parked = sequence.state is SequenceState.PARKED
         sequence.apply(SequenceEvent.ADMIT)
-        sequence.attach_slot(KVSlot(lease=runner.pool.acquire(sequence.id), plan=sequence.prompt))
+        lease = runner.pool.acquire(sequence.id)
+        if not parked:
+            sequence.attach_slot(KVSlot(lease=lease, plan=sequence.prompt))
         try:
-            runner.add_sequence(sequence, voice)
+            if parked:
+                runner.resume_sequence(sequence, lease)
+            else:
+                runner.add_sequence(sequence, voice)
             if stream.codec_lease is None:
-                history = voice.history if voice is not None else None
-                stream.codec_lease = self._context.codec.pool.acquire(stream.id, history)
+                self._parking.lease(stream)
         except Exception as error:  # boundary: this computes for one stream, so its error fails only that one
             self._registry.fail(stream, error)
             return
         stream.timing.mark(Mark.ADMITTED, self._context.clock())
+
+    def _park(self, stream_id: StreamId) -> None:
+        """Park a stream, unless it has ended since the plan was made."""
+        stream = self._registry.get(stream_id)
+        if stream is None:
+            return
+        try:
+            self._parking.park(stream, self._registry.streams())
+        except Exception as error:  # boundary: copying concerns one stream, so its error fails only that one
+            self._registry.fail(stream, error)
 
     def _generate_frames(self, rows: list[_Row]) -> None:
         """Sample codebook 0 of each row, then predict the remaining codes. Rows that end or fail here drop out."""

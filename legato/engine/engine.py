@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import logging
+import math
 import queue
 import threading
 import time
@@ -118,6 +119,7 @@ class Engine:
         """Statistics since the start and current use of the slots. May be called from any thread."""
         return self._stats.snapshot(
             streams_open=len(self._open),
+            streams_parked=sum(stream.parked_history is not None for stream in self._registry.streams()),
             talker_slots=PoolUse(self.config.kv_slots, self.kv_pool.free),
             codec_slots=PoolUse(self.config.max_num_seqs, self.codec_pool.free),
         )
@@ -200,8 +202,11 @@ class Engine:
             self._heartbeat.step_finished(failed=failed, progress=self.runner.frames_drawn > frames)
 
     def _wait_for_commands(self) -> list[Command]:
-        """Block until there is a command, and return all that have arrived."""
-        first = self._commands.get()
+        """Block until there is a command or `wake_in_s` is over, and return all that have arrived."""
+        try:
+            first = self._commands.get(timeout=None if math.isinf(self._core.wake_in_s) else self._core.wake_in_s)
+        except queue.Empty:
+            return []
         if isinstance(first, _Shutdown):
             self._request_shutdown(first)
             return self._poll_commands()

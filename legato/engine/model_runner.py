@@ -1,21 +1,23 @@
 """Run talker and code predictor for scheduled sequences: prefill, decode step, sample codebook 0, predict frames.
 
 Holds the device values of every sequence that has a KV slot: its embedded prompt, the codes sampled so far (for the
-repetition penalty) and the hidden state between the talker and the sampler. They are freed with the slot. The scratch
-of a frame is internal to the backend's `predict_frame`.
+repetition penalty) and the hidden state between the talker and the sampler. They are freed with the slot, except those
+of a parked sequence, which are kept with a copy of its keys and values. The scratch of a frame is internal to the
+backend's `predict_frame`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence as List
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from legato.backends.base import Backend, FirstCodeInputs, FrameInputs
 from legato.engine.batches import RowsPerCall, batches
-from legato.engine.kv_cache import KVPool, PrefixKey, PrefixStore, shared_positions
+from legato.engine.kv_cache import KVCopy, KVPool, PrefixKey, PrefixStore, shared_positions
+from legato.engine.leases import KVLease
 from legato.engine.sequence import KVSlot, Sequence, text_to_feed
 from legato.errors import GenerationError, NonFiniteError, StateError
 from legato.models.noise import uniforms
@@ -31,6 +33,7 @@ class _Work:
 
     `prompt` [P, D]; `seen` bool [V]: codes sampled so far; `prefix`: key of the part of the prompt that other requests
     may share; `hidden` [D]: the newest hidden state until its frame is predicted; `first_code`: codebook 0 of it.
+    `parked`: the released slot of a parked sequence and its content.
     """
 
     prompt: Tensor
@@ -38,6 +41,7 @@ class _Work:
     prefix: PrefixKey
     hidden: Tensor | None = None
     first_code: int | None = None
+    parked: tuple[KVSlot, KVCopy] | None = None
 
 
 class ModelRunner:
@@ -60,7 +64,7 @@ class ModelRunner:
 
     @property
     def num_sequences(self) -> int:
-        """Sequences with a slot."""
+        """Sequences with a slot, and parked ones."""
         return len(self._work)
 
     def add_sequence(self, sequence: Sequence, voice: ClonedVoice | None) -> None:
@@ -88,6 +92,27 @@ class ModelRunner:
             self.pool.release(sequence.slot.lease)
             sequence.detach_slot()
         self._work.pop(sequence.id, None)
+
+    def slot_bytes(self, positions: int) -> int:
+        """Bytes of a copy of the first `positions` of a slot."""
+        return positions * self.pool.cache.bytes_per_position
+
+    def park_sequence(self, sequence: Sequence) -> None:
+        """Copy the slot of a sequence and release it. The other values of the sequence are kept."""
+        slot = sequence.slot
+        self._work[sequence.id].parked = (slot, self.pool.copy_out(slot.lease, slot.computed_positions))
+        self.pool.release(slot.lease)
+        sequence.detach_slot()
+
+    def resume_sequence(self, sequence: Sequence, lease: KVLease) -> None:
+        """Attach a slot to a parked sequence and restore its content; `StateError` if it is not parked."""
+        work = self._work[sequence.id]
+        if work.parked is None:
+            raise StateError(f"sequence {sequence.id} is not parked")
+        slot, copy = work.parked
+        sequence.attach_slot(replace(slot, lease=lease))
+        self.pool.copy_in(lease, copy)
+        work.parked = None
 
     def prefill(self, slices: List[tuple[Sequence, int, int]]) -> list[Sequence]:
         """Compute prompt positions `start .. start + length` of each; returns those whose prompt is complete."""

@@ -113,6 +113,7 @@ class StreamRegistry:
         if stream.codec_lease is not None:
             self._codec_pool.release(stream.codec_lease)
             stream.codec_lease = None
+        stream.parked_history, stream.parked_bytes = None, 0
 
     def _stop(self, stream: Stream, event: SequenceEvent, reason: FinishReason) -> None:
         stream.intake.discard()

@@ -16,8 +16,9 @@ below is tested without a model.
 Resources
 ---------
 A sequence needs a KV slot from admission until the talker has generated its last frame. A stream needs a codec slot
-from the admission of its first sequence until its last packet. A slot is never preempted: its `max_seq_len` positions
-are reserved at admission, so a running sequence cannot run out of memory and is never swapped out or recomputed.
+from the admission of its first sequence until its last packet. The `max_seq_len` positions of a KV slot
+are reserved at admission, so a running sequence cannot run out of memory. A stream that cannot use its slots may be
+parked (rule 6): its state is copied, and the slots are released.
 
 A stream is a list of sequences, one for each segment of its text. Only the *head*, the first sequence that has not
 ended, generates frames. The sequence after it may be prefilled ahead, so that playback has no gap between segments.
@@ -35,6 +36,10 @@ Rules
    with the least slack always runs, so the engine makes progress.
 5. Prefill is chunked, so that a long prompt does not stall running streams. The budget is larger while every running
    stream has more than `COMFORTABLE_S` of slack.
+6. A stream that cannot use its slots (its client sends no text or takes no audio) for `yield_s` is parked while a head
+   waits for a slot that is not free: as many streams as heads that wait, idle for longest first. A parked
+   stream that can go on waits for a slot like the others, in order of arrival. If it is about to underrun and no stream
+   is idle, it takes the slot of the stream with the most buffered audio, if that is more than `SPARE_S`.
 
 Batch invariance
 ----------------
@@ -46,6 +51,7 @@ next step; it is not shortened. In deterministic mode both budgets are equal, so
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence as List
 from dataclasses import dataclass
 
@@ -56,6 +62,9 @@ URGENT_S = 0.25
 """A stream whose playback buffer empties within this time is urgent."""
 COMFORTABLE_S = 1.0
 """A stream with more buffered audio than this can be skipped while another one is urgent."""
+SPARE_S = 3.0
+"""A stream with more buffered audio than this can lend its slot to a parked one. Larger than `COMFORTABLE_S`, so that
+two streams that share a slot change places every few seconds, not at every step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,7 @@ class SequenceView:
     `prefilled`: the prompt is computed and the first frame is not sampled yet.
     `can_step`: the newest frame and its text token are available as the next input.
     `may_generate`: flow control allows another frame.
+    `parked`: its stream was admitted before and has lost its slots.
     `slack_s`: seconds until the client underruns; infinite for background streams, negative if it has underrun.
     """
 
@@ -83,6 +93,19 @@ class SequenceView:
     may_generate: bool
     slack_s: float = 0.0
     shared_positions: int = 0
+    parked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SlotHolder:
+    """A stream that holds a codec slot, and maybe KV slots.
+
+    `idle_s`: how long it has been unable to use them; None while it can. `slack_s`: as in `SequenceView`.
+    """
+
+    stream: StreamId
+    idle_s: float | None = None
+    slack_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +125,15 @@ class Plan:
     prefill: tuple[PrefillSlice, ...]
     first_frame: tuple[SequenceId, ...]
     step: tuple[SequenceId, ...]
+    park: tuple[StreamId, ...] = ()
+    """Streams that release their slots. The slots are given to others in the next step."""
+    wake_in_s: float = math.inf
+    """Time alone changes the plan after this time: a stream will have been idle for `yield_s`."""
 
     @property
     def idle(self) -> bool:
         """True if the step has no work."""
-        return not (self.admit or self.prefill or self.first_frame or self.step)
+        return not (self.admit or self.prefill or self.first_frame or self.step or self.park)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +141,8 @@ class Capacity:
     """Free slots, and the limits of one step.
 
     `prefill_positions`: prompt positions per step. `live_prefill_positions`: the same while a running stream has less
-    than `COMFORTABLE_S` of buffered audio. `max_batch_size`: sequences that step together.
+    than `COMFORTABLE_S` of buffered audio. `max_batch_size`: sequences that step together. `yield_s`: how long a stream
+    may be idle before it loses its slots to one that waits.
     """
 
     free_kv: int
@@ -122,21 +150,30 @@ class Capacity:
     prefill_positions: int
     live_prefill_positions: int
     max_batch_size: int = 64
+    yield_s: float = 1.0
 
 
-def plan_step(views: List[SequenceView], streams_with_slot: frozenset[StreamId], capacity: Capacity) -> Plan:
-    """Plan one step. `views` are in order of arrival; `streams_with_slot` hold a codec slot."""
+def plan_step(views: List[SequenceView], holders: List[SlotHolder], capacity: Capacity) -> Plan:
+    """Plan one step. `views` are in order of arrival; `holders` are the streams that hold a codec slot."""
+    streams_with_slot = frozenset(holder.stream for holder in holders)
     admit = _admissions(views, streams_with_slot, capacity)
     admitted = frozenset(admit)
-    prefilling = [v for v in views if v.state is SequenceState.PREFILLING or v.sequence in admitted]
+    starts = SequenceState.WAITING
+    prefilling = [
+        v for v in views if v.state is SequenceState.PREFILLING or (v.state is starts and v.sequence in admitted)
+    ]
     running = _select_rows([v for v in views if _can_run(v)], capacity.max_batch_size)
     comfortable = all(v.slack_s > COMFORTABLE_S for v in running)
     budget = capacity.prefill_positions if comfortable else capacity.live_prefill_positions
+    waiting = [v for v in views if _wants_slot(v) and v.sequence not in admitted]
+    park, wake_in_s = _parked(waiting, holders, capacity.yield_s)
     return Plan(
         admit=admit,
         prefill=_prefill_slices(prefilling, budget),
         first_frame=tuple(v.sequence for v in running if v.prefilled),
         step=tuple(v.sequence for v in running if v.can_step),
+        park=park,
+        wake_in_s=wake_in_s,
     )
 
 
@@ -175,21 +212,48 @@ def _admissions(
     free_kv, free_codec = capacity.free_kv, capacity.free_codec
     admit: list[SequenceId] = []
     ready = [v for v in views if v.state is SequenceState.WAITING and v.prompt_positions > 0]
-    for view in ready:
+    for view in filter(_wants_slot, views):
         needs_codec = view.stream not in streams_with_slot
-        # Without `may_generate` the stream would hold a slot that it cannot use. That slot may be the one that an
-        # earlier stream of the same client waits for.
-        if view.head and view.may_generate and free_kv > 0 and (free_codec > 0 or not needs_codec):
+        if free_kv > 0 and (free_codec > 0 or not needs_codec):
             admit.append(view.sequence)
             free_kv -= 1
             if needs_codec:
                 free_codec -= 1
     # A stream between two segments holds a codec slot but no KV slot. Its next segment must find one free.
     holding_kv = {v.stream for v in views if v.state in HOLDS_SLOT}
-    just_admitted = {v.stream for v in ready if v.sequence in admit}
+    just_admitted = {v.stream for v in views if v.sequence in admit}
     between_segments = len(streams_with_slot - holding_kv - just_admitted)
     for view in ready:
         if not view.head and view.stream in streams_with_slot and free_kv > free_codec + between_segments:
             admit.append(view.sequence)
             free_kv -= 1
     return tuple(admit)
+
+
+def _wants_slot(view: SequenceView) -> bool:
+    """A head that could use a KV slot at once.
+
+    Without `may_generate` the stream would hold a slot that it cannot use. That slot may be the one that an earlier
+    stream of the same client waits for.
+    """
+    waiting = view.state is SequenceState.WAITING and view.prompt_positions > 0
+    parked = view.state is SequenceState.PARKED and view.can_step
+    return view.head and view.may_generate and (waiting or parked)
+
+
+def _parked(
+    waiting: List[SequenceView], holders: List[SlotHolder], yield_s: float
+) -> tuple[tuple[StreamId, ...], float]:
+    """Rule 6: the streams to park for the heads in `waiting`, and the time after which there may be others."""
+    if not waiting:
+        return (), math.inf
+    idle = [(each.idle_s, each.stream) for each in holders if each.idle_s is not None]
+    idle.sort(key=lambda pair: -pair[0])
+    due = [stream for idle_s, stream in idle if idle_s >= yield_s]
+    if due:
+        return tuple(due[: len(waiting)]), math.inf
+    urgent = any(v.parked and v.slack_s < COMFORTABLE_S for v in waiting)
+    lender = max(holders, key=lambda each: each.slack_s, default=None)
+    if urgent and lender is not None and lender.slack_s > SPARE_S:
+        return (lender.stream,), math.inf
+    return (), yield_s - idle[0][0] if idle else math.inf

@@ -11,6 +11,7 @@ decoded them. The states follow from that:
     PREFILLING        yes      no                prompt computation
     RUNNING           yes      yes               a row in the batch of a step
     WAITING_FOR_TEXT  yes      yes               the text token of the next input
+    PARKED            no       yes               text or its client, then a free slot
     DRAINING          no       yes               the codec
     FINISHED, CANCELLED, FAILED: terminal, holds nothing
 
@@ -19,10 +20,11 @@ The regular path is
     WAITING -ADMIT-> PREFILLING -PREFILLED-> RUNNING -END-> DRAINING -DRAINED-> FINISHED
 
 with a loop RUNNING -TEXT_MISSING-> WAITING_FOR_TEXT -TEXT_ARRIVED-> RUNNING while a client sends its text slowly. The
-slot is kept during that wait: the KV cache of the frames so far is the context of the next one, and computing it again
-would cost a whole prefill. DRAINING exists because the talker is ahead of the codec. The KV slot is released when the
-talker ends, and another sequence uses it in the next step while the last frames are still decoded. CANCEL and FAIL are
-allowed in every state that is not terminal.
+slot is kept during that wait unless another stream needs it: then the KV cache of the frames so far, which is the
+context of the next one, is copied (PARK), and copied into another slot when the sequence can go on (ADMIT). A sequence
+without frames has nothing worth copying and goes back to WAITING (REQUEUE); see `parking.py`. DRAINING exists because
+the talker is ahead of the codec. The KV slot is released when the talker ends, and another sequence uses it in the next
+step while the last frames are still decoded. CANCEL and FAIL are allowed in every state that is not terminal.
 
 Two conditions are not states, because they do not change which resources are held: "prefilled, no frame yet" (RUNNING
 with `frames == 0`) and "paused by flow control" (RUNNING, but the scheduler skips it).
@@ -63,6 +65,7 @@ class SequenceState(Enum):
     PREFILLING = "prefilling"
     RUNNING = "running"
     WAITING_FOR_TEXT = "waiting for text"
+    PARKED = "parked"
     DRAINING = "draining"
     FINISHED = "finished"
     CANCELLED = "cancelled"
@@ -76,6 +79,8 @@ class SequenceEvent(Enum):
     PREFILLED = "prefilled"
     TEXT_MISSING = "text missing"
     TEXT_ARRIVED = "text arrived"
+    PARK = "park"
+    REQUEUE = "requeue"
     END = "end"
     DRAINED = "drained"
     CANCEL = "cancel"
@@ -94,6 +99,11 @@ TRANSITIONS: dict[tuple[SequenceState, SequenceEvent], SequenceState] = {
     (_S.PREFILLING, _E.PREFILLED): _S.RUNNING,
     (_S.RUNNING, _E.TEXT_MISSING): _S.WAITING_FOR_TEXT,
     (_S.WAITING_FOR_TEXT, _E.TEXT_ARRIVED): _S.RUNNING,
+    (_S.RUNNING, _E.PARK): _S.PARKED,
+    (_S.WAITING_FOR_TEXT, _E.PARK): _S.PARKED,
+    (_S.PARKED, _E.ADMIT): _S.RUNNING,
+    (_S.PREFILLING, _E.REQUEUE): _S.WAITING,
+    (_S.RUNNING, _E.REQUEUE): _S.WAITING,
     (_S.RUNNING, _E.END): _S.DRAINING,
     (_S.DRAINING, _E.DRAINED): _S.FINISHED,
     **{(state, _E.CANCEL): _S.CANCELLED for state in SequenceState if state not in TERMINAL},

@@ -113,10 +113,12 @@ class StreamTiming:
     marks: dict[Mark, float] = field(default_factory=dict)
     packet_s: list[float] = field(default_factory=list)
     later_text_wait_s: float = 0.0
+    parked_s: float = 0.0
     audio_s: float = 0.0
     underruns: int = 0
     underrun_s: float = 0.0
     _text_wait_start_s: float | None = None
+    _parked_at_s: float | None = None
     _buffer_empty_at_s: float = 0.0
     _playing: bool = False
 
@@ -153,6 +155,22 @@ class StreamTiming:
         self._text_wait_start_s = None
         self._playing = False
 
+    @property
+    def waiting_for_text(self) -> bool:
+        """True between `text_wait_began` and `text_wait_ended`."""
+        return self._text_wait_start_s is not None
+
+    def parked(self, now_s: float) -> None:
+        """The stream loses its slots."""
+        self._parked_at_s = now_s
+
+    def resumed(self, now_s: float) -> None:
+        """The stream has slots again."""
+        if self._parked_at_s is None:
+            raise StateError("a stream was resumed that was not parked")
+        self.parked_s += now_s - self._parked_at_s
+        self._parked_at_s = None
+
     def stages_s(self) -> dict[str, float]:
         """Duration of each stage whose two marks exist."""
         return {
@@ -167,10 +185,14 @@ class StreamTiming:
         return self.marks[Mark.FIRST_PACKET] - self.marks[Mark.RECEIVED]
 
     def real_time_factor(self) -> float | None:
-        """Seconds from admission to the last packet, minus waits for text, per second of audio; None without audio."""
+        """Seconds from admission to the last packet, without waits for text or a slot, per second of audio.
+
+        None without audio.
+        """
         if self.audio_s <= 0:
             return None
-        compute_s = self.marks[Mark.LAST_PACKET] - self.marks[Mark.ADMITTED] - self.later_text_wait_s
+        waited_s = max(self.later_text_wait_s, self.parked_s)  # a stream is mostly parked while it waits for text
+        compute_s = self.marks[Mark.LAST_PACKET] - self.marks[Mark.ADMITTED] - waited_s
         return compute_s / self.audio_s
 
 
@@ -198,6 +220,7 @@ class PoolUse:
 class EngineSnapshot:
     """Statistics of an engine since its start, as plain values.
 
+    `streams_parked`: streams that lost their slots to others for now; `parks` counts how often that happened.
     `outcomes` counts streams by finish reason, with "failed" among them; `errors` counts failed streams by error code.
     `stages_s`, `first_packet_s` and `packet_gap_s` are histograms of seconds. `rows` and `busy_s` have one histogram
     for each part: rows computed in one step, and the seconds that took. Packet gaps and underruns exclude background
@@ -205,6 +228,8 @@ class EngineSnapshot:
     """
 
     streams_open: int
+    streams_parked: int
+    parks: int
     talker_slots: PoolUse
     codec_slots: PoolUse
     outcomes: dict[str, int]
@@ -230,6 +255,7 @@ class EngineStats:
         self._outcomes: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
         self._frames = 0
+        self._parks = 0
         self._underruns = 0
         self._audio_s = self._text_wait_s = self._underrun_s = 0.0
         self._stages = {name: Histogram(SECONDS) for name, _, _ in STAGES}
@@ -243,6 +269,11 @@ class EngineStats:
             with self._lock:
                 self._rows[part].observe(rows)
                 self._busy[part].observe(seconds)
+
+    def add_parked(self) -> None:
+        """Count a stream that was parked."""
+        with self._lock:
+            self._parks += 1
 
     def add_frames(self, frames: int) -> None:
         """Count frames that were decoded and delivered."""
@@ -271,11 +302,15 @@ class EngineStats:
             if factor is not None and live and not paced:
                 self._factor.observe(factor)
 
-    def snapshot(self, *, streams_open: int, talker_slots: PoolUse, codec_slots: PoolUse) -> EngineSnapshot:
+    def snapshot(
+        self, *, streams_open: int, streams_parked: int, talker_slots: PoolUse, codec_slots: PoolUse
+    ) -> EngineSnapshot:
         """All counts so far, with the current use of the slots."""
         with self._lock:
             return EngineSnapshot(
                 streams_open=streams_open,
+                streams_parked=streams_parked,
+                parks=self._parks,
                 talker_slots=talker_slots,
                 codec_slots=codec_slots,
                 outcomes=dict(self._outcomes),

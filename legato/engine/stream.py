@@ -33,15 +33,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from legato.engine.flow_control import UNLIMITED, FlowControl, FlowMode
+from legato.engine.idleness import Idleness
 from legato.engine.leases import CodecLease
 from legato.engine.packetizer import PacketPolicy, WindowMode, window_packets
 from legato.engine.sequence import TERMINAL, Sequence, SequenceEvent, SequenceState
 from legato.engine.stats import StreamTiming
 from legato.engine.text_intake import TextIntake
 from legato.errors import LegatoError
+from legato.models.codec.state import CodecHistory
 from legato.models.voice import ClonedVoice
 from legato.text.budget import Watchdog
-from legato.types import FinishReason, Frame, Packet, PromptSpec, SamplingParams, StreamId
+from legato.types import REGULAR_ENDS, FinishReason, Frame, Packet, PromptSpec, SamplingParams, StreamId
 
 StreamEvent = Packet | LegatoError
 """Output of a stream: packets, or one error as the last event."""
@@ -71,7 +73,9 @@ class Stream:
 
     `on_event` receives packets and errors on the engine thread. `frames`, `sent`, `consumed`: frames generated,
     delivered, and reported as consumed. `packets`, `samples`: delivered so far. `first_active`: number of the first
-    sequence that is not terminal. `codec_lease`: None before admission and after the end.
+    sequence that is not terminal. `codec_lease`: None before admission, while parked and after the end. `idleness`: how
+    long the stream has been unable to use its slots. `parked_history`: the codec history of a parked stream, and
+    `parked_bytes` the size of all its copies.
     """
 
     id: StreamId
@@ -88,6 +92,9 @@ class Stream:
     samples: int = 0
     first_active: int = 0
     codec_lease: CodecLease | None = None
+    idleness: Idleness = field(default_factory=Idleness)
+    parked_history: CodecHistory | None = None
+    parked_bytes: int = 0
     closed: bool = False
 
     def __post_init__(self) -> None:
@@ -118,6 +125,15 @@ class Stream:
     def may_generate(self) -> bool:
         """Whether flow control allows another frame."""
         return self.flow_control.allows(self.frames, self.consumed, self.request.packets.size(self.packets))
+
+    def may_resume(self) -> bool:
+        """Whether a parked stream may take a slot again: once its client has taken half of what it may have ahead.
+
+        With every frame that the client takes, the stream could generate one. It would hold a slot all the time.
+        """
+        control, packet = self.flow_control, self.request.packets.size(self.packets)
+        half = max(control.ahead_frames, packet) // 2
+        return self.may_generate() and control.allows(self.frames + half, self.consumed, packet)
 
     @property
     def client_waiting(self) -> bool:
@@ -172,9 +188,8 @@ class Stream:
 
     def finish_reason(self) -> FinishReason:
         """The first reason that is not a regular end (EOS, TRACK_END), else the reason of the last sequence."""
-        regular = (FinishReason.EOS, FinishReason.TRACK_END)
         reasons = [each.finish_reason for each in self.sequences if each.finish_reason is not None]
-        return next((reason for reason in reasons if reason not in regular), reasons[-1])
+        return next((reason for reason in reasons if reason not in REGULAR_ENDS), reasons[-1])
 
     def stop(self, event: SequenceEvent, reason: FinishReason) -> list[Sequence]:
         """Apply `event` (CANCEL or FAIL) to every sequence that is not terminal, drop its frames, and return them."""

@@ -86,6 +86,9 @@ def _gauges(snapshot: EngineSnapshot) -> Iterator[Metric]:
     yield GaugeMetricFamily("legato_streams_active", "Streams that hold a codec slot.", value=active)
     queued = max(0, snapshot.streams_open - active)
     yield GaugeMetricFamily("legato_streams_queued", "Streams waiting for text or for a slot.", value=queued)
+    text = "Streams that lost their slots to others, while their clients sent no text or took no audio."
+    yield GaugeMetricFamily("legato_streams_parked", text, value=snapshot.streams_parked)
+    yield CounterMetricFamily("legato_parks", "Times that a stream lost its slots to others.", value=snapshot.parks)
     slots = GaugeMetricFamily("legato_pool_slots", "Slots by pool and state.", labels=["pool", "state"])
     for name, pool in (("talker", snapshot.talker_slots), ("codec", snapshot.codec_slots)):
         slots.add_metric([name, "free"], pool.free)

@@ -119,5 +119,9 @@ def test_busy_seconds_of_a_part_need_synchronization() -> None:
     found = []
     for settle in (lambda device: device.wait, lambda _device: lambda: None):
         stats, unused = run_stream(settle).registry.stats, PoolUse(0, 0)
-        found.append(stats.snapshot(streams_open=0, talker_slots=unused, codec_slots=unused).busy_s["prefill"].total)
+        found.append(
+            stats.snapshot(streams_open=0, streams_parked=0, talker_slots=unused, codec_slots=unused)
+            .busy_s["prefill"]
+            .total
+        )
     assert found == pytest.approx([LATE_S, 0.0])

@@ -91,9 +91,14 @@ def in_threads(*jobs: Callable[[], object]) -> None:
         raise errors[0]
 
 
-def tiny_engine(*, streams: int = 3, queue: int = 64, deterministic: bool = True) -> Engine:
+def tiny_engine(*, streams: int = 3, queue: int = 64, deterministic: bool = True, yield_s: float = 1.0) -> Engine:
     """An engine with tiny models. Its free slots are filled with NaN."""
     config = EngineConfig(
-        max_num_seqs=streams, kv_slots=streams + 1, max_seq_len=128, max_queue=queue, deterministic=deterministic
+        max_num_seqs=streams,
+        kv_slots=streams + 1,
+        max_seq_len=128,
+        max_queue=queue,
+        deterministic=deterministic,
+        yield_s=yield_s,
     )
     return Engine(tiny_backend(), LetterFrontEnd(), config, poison=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import pytest
 import torch
@@ -41,7 +42,7 @@ def make_engine() -> Iterator[MakeEngine]:
     """Creates engines. After the test all must have released their slots and stopped their thread."""
     engines: list[Engine] = []
 
-    def make(**options: bool) -> Engine:
+    def make(**options: Any) -> Engine:
         engines.append(tiny_engine(**options))
         return engines[-1]
 

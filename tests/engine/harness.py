@@ -159,7 +159,12 @@ class Harness:
         adaptive: bool = False,
         prefix_bytes: int = 2**20,
         tick_s: float = 0.01,
+        yield_s: float = 1.0,
+        parked_bytes: int = 2**30,
+        frame_s: float = 0.0,
     ) -> None:
+        """`frame_s`: duration of a frame, which decides the sample rate; 0: 24 kHz, where tiny frames take 1 ms."""
+        rate_hz = round(tiny_decoder().frame_samples / frame_s) if frame_s else 24000
         self.now_s = 0.0
         self.tick_s = tick_s
         self.kv = KVPool(TalkerCache.allocate(stack(), streams + 1, positions, torch.float32), poison=True)
@@ -169,15 +174,17 @@ class Harness:
             ScriptedRunner(self.kv, script) if script else RecordingRunner(self.kv, rows_per_call, self.prefixes)
         )
         self.codec_runner = CodecRunner(tiny_backend(), self.codec, rows_per_call=rows_per_call)
-        self.registry = StreamRegistry(self.runner, self.codec, 24000)
+        self.registry = StreamRegistry(self.runner, self.codec, rate_hz)
         self._pending: list[Command] = []
         context = EngineContext(
             runner=self.runner,
             codec=self.codec_runner,
             clock=lambda: self.now_s,
             prefill_limits=(prefill_positions, prefill_positions),
-            sample_rate_hz=24000,
+            sample_rate_hz=rate_hz,
             max_batch_size=rows,
+            yield_s=yield_s,
+            parked_bytes=parked_bytes,
             adaptive=adaptive,
             poll_commands=self._take_pending,
         )

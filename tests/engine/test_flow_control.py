@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from legato.engine.codec_runner import Window
 from legato.engine.flow_control import BACKGROUND, UNLIMITED, FlowControl, FlowMode, paced
 from legato.engine.packetizer import PacketPolicy, window_packets
-from legato.engine.scheduler import COMFORTABLE_S, URGENT_S, Capacity, SequenceView, plan_step
+from legato.engine.scheduler import COMFORTABLE_S, URGENT_S, Capacity, SequenceView, SlotHolder, plan_step
 from legato.engine.sequence import SequenceState
 from legato.engine.stats import Mark, PoolUse, StreamTiming
 from legato.errors import InputError
@@ -72,7 +72,7 @@ def running(number: int, slack_s: float) -> SequenceView:
 
 def steps(*slacks_s: float, rows: int = 64) -> tuple[int, ...]:
     views = [running(number, slack_s) for number, slack_s in enumerate(slacks_s)]
-    seated = frozenset(StreamId(number) for number in range(len(views)))
+    seated = [SlotHolder(StreamId(number)) for number in range(len(views))]
     return plan_step(views, seated, replace(ROOM, max_batch_size=rows)).step
 
 
@@ -97,7 +97,7 @@ def test_stream_with_least_slack_always_steps(slacks_s: list[float], rows: int) 
 def test_slot_is_reserved_for_stream_between_two_segments() -> None:
     speaking = view(1, stream=1, state=SequenceState.RUNNING, can_step=True)
     behind = view(2, stream=1, head=False)
-    seated = frozenset({StreamId(1), StreamId(7)})  # stream 7 waits for the text of its next segment
+    seated = [SlotHolder(StreamId(1)), SlotHolder(StreamId(7))]  # stream 7 waits for the text of its next segment
     assert plan_step([speaking, behind], seated, Capacity(1, 0, 512, 512)).admit == ()
     assert plan_step([speaking, behind], seated, Capacity(2, 0, 512, 512)).admit == (2,)
 
@@ -135,7 +135,7 @@ def test_default_packets_have_no_underruns_at_rated_load(streams: int) -> None:
         for seed in range(streams):
             h.submit("a text for all", seed=seed, packets=packets)
         h.run()
-        stats = h.registry.stats.snapshot(streams_open=0, talker_slots=NO_POOL, codec_slots=NO_POOL)
+        stats = h.registry.stats.snapshot(streams_open=0, streams_parked=0, talker_slots=NO_POOL, codec_slots=NO_POOL)
         late[packets] = (stats.underruns, stats.underrun_s)
         assert stats.packet_gap_s.count == sum(len(stream.timing.packet_s) - 1 for stream in h.streams)
     keeps_up = streams <= 8
@@ -251,7 +251,7 @@ def test_codec_is_called_once_per_step_for_all_streams(streams: int) -> None:
     h = harness(dict.fromkeys(range(streams), 6), streams=streams, prefill_positions=400)
     received = [h.submit("some text", seed=seed)[1] for seed in range(streams)]
     h.run()
-    rows = h.registry.stats.snapshot(streams_open=0, talker_slots=NO_POOL, codec_slots=NO_POOL).rows
+    rows = h.registry.stats.snapshot(streams_open=0, streams_parked=0, talker_slots=NO_POOL, codec_slots=NO_POOL).rows
     assert rows["codec"].mean == rows["talker"].mean == streams
     assert [each.frames for each in received] == [6] * streams
 

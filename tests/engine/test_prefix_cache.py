@@ -141,7 +141,7 @@ def test_prefix_is_never_short_and_never_the_whole_prompt() -> None:
 def test_prompt_is_cut_at_its_prefix_and_at_multiples_of_the_budget() -> None:
     def slices(positions: int) -> list[tuple[int, int]]:
         seen = view(1, state=SequenceState.PREFILLING, prompt=100, positions=positions)
-        plan = plan_step([replace(seen, shared_positions=50)], frozenset(), replace(ROOM, prefill_positions=30))
+        plan = plan_step([replace(seen, shared_positions=50)], [], replace(ROOM, prefill_positions=30))
         return [(each.start, each.length) for each in plan.prefill]
 
     assert [slices(start) for start in (0, 30, 50, 80)] == [[(0, 30)], [(30, 20)], [(50, 30)], [(80, 20)]]

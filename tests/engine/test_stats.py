@@ -21,7 +21,7 @@ from legato.engine.stats import (
 
 
 def snapshot(stats: EngineStats) -> EngineSnapshot:
-    return stats.snapshot(streams_open=1, talker_slots=PoolUse(3, 2), codec_slots=PoolUse(2, 1))
+    return stats.snapshot(streams_open=1, streams_parked=0, talker_slots=PoolUse(3, 2), codec_slots=PoolUse(2, 1))
 
 
 def finished(*packet_s: float, audio_s: float = 0.1) -> StreamTiming:

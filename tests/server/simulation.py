@@ -8,9 +8,11 @@ are zeros, and `Faults` decides which streams fail. A `Simulation` belongs to on
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import itertools
 import json
+import math
 import selectors
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
@@ -134,7 +136,9 @@ class SimulatedEngine:
             await asyncio.sleep(self._step_s)
 
     async def _next_work(self) -> None:
-        await self._wake.wait()
+        wake_in_s = self.parts.loop.wake_in_s
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), None if math.isinf(wake_in_s) else wake_in_s)
 
     def _put(self, command: Command) -> None:
         self._commands.append(command)
