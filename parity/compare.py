@@ -231,7 +231,7 @@ def compare_codec(model: ParityModel, record: Record) -> list[Check]:
     for key in record.keys("decode"):
         frames = int(key.split("#")[1])
         codes = cases.random_codes(frames, decoder.config.num_quantizers, decoder.config.codebook_size)
-        samples = decoder(decoder.fresh(1), torch.from_numpy(codes)[None])[0][0]
+        samples = decoder(decoder.initial_history(1), torch.from_numpy(codes)[None])[0][0]
         checks.append(near(key, "codec decoder", record.reduce(key, array(samples)), record.arrays[key]))
     for key in record.keys("encode"):
         found = array(model.encode(cases.reference_audio(int(key.split("#")[1]))))

@@ -18,7 +18,7 @@ from legato.backends.base import Backend
 from legato.backends.select import load_backend
 from legato.config.model import ModelConfig
 from legato.engine.sequence import text_to_feed
-from legato.models.code_predictor.predict import predict_frame_whole_logits
+from legato.models.code_predictor.predict import frame_logits_uncached
 from legato.models.code_predictor.predictor import CodePredictor
 from legato.models.codec.decoder import CodecDecoder
 from legato.models.mel import log_mel
@@ -166,7 +166,7 @@ class ParityModel:
             feed=text_vectors(self.talker, fed[:feed_steps]),
             hidden=hidden,
             logits=self.talker.first_code_logits(hidden),
-            predictor_logits=predict_frame_whole_logits(
+            predictor_logits=frame_logits_uncached(
                 self.predictor, self.talker.model.codec_embedding, hidden[:frames], codes
             ),
         )

@@ -20,7 +20,7 @@ from legato.config.engine import EngineConfig
 from legato.engine.request import SpeechRequest, resolve
 from legato.engine.sequence import Sequence as TalkerSequence
 from legato.engine.sequence import text_to_feed
-from legato.models.code_predictor.predict import predict_frame_whole_logits
+from legato.models.code_predictor.predict import frame_logits_uncached
 from legato.models.noise import uniforms
 from legato.models.sampling import SamplerSettings, SamplingRows, process_first_code_logits, sample
 from legato.models.talker.embed import embed_prompt, next_input
@@ -100,7 +100,7 @@ class TeacherForcing:
             hidden = self._states()
             predictor, embedding = self._backend.code_predictor, self._backend.talker.model.codec_embedding
             self._first = self._first_logits(hidden)
-            self._rest = predict_frame_whole_logits(predictor, embedding, hidden, self._codes).flatten(0, 1)
+            self._rest = frame_logits_uncached(predictor, embedding, hidden, self._codes).flatten(0, 1)
 
     def sample_codes(self, shift: float = 0.0, lower: float = 0.0) -> Tensor:
         """Codes [T, Q] sampled with all random numbers shifted and the logits of the recorded codes lowered."""
@@ -133,7 +133,7 @@ class TeacherForcing:
         assert None not in tokens
         fed = next_input(model.talker, model.code_predictor, self._codes[:-1], torch.tensor(tokens))
         prompt = embed_prompt(model.talker, model.code_predictor, plan)
-        return model.talker.forward_whole(torch.cat((prompt, fed))[None])[0, -T:]
+        return model.talker.forward_uncached(torch.cat((prompt, fed))[None])[0, -T:]
 
     def _first_logits(self, hidden: Tensor) -> Tensor:
         config, T = self._model.config, len(self._codes)

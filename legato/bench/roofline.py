@@ -185,7 +185,7 @@ def predictor_cost(backend: Backend, *, rows: int) -> StepCost:
 def codec_cost(backend: Backend, *, rows: int, frames: int) -> StepCost:
     """A window of `frames` frames of `rows` streams."""
     decoder = backend.decoder
-    history = rows * decoder.fresh(1).row_bytes
+    history = rows * decoder.initial_history(1).row_bytes
     weights = stored_bytes(decoder)
     return StepCost(
         weight_bytes=weights,

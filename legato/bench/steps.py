@@ -178,7 +178,7 @@ def codec_window(backend: Backend, rows: int, frames: int) -> Compute:
     decoder = backend.decoder
     codes = _codes(backend.model, rows)[:, None].expand(-1, frames, -1)
     codes = codes[..., : decoder.config.num_quantizers].contiguous()
-    history = decoder.fresh(rows)
+    history = decoder.initial_history(rows)
     return lambda: backend.decode_codec(history, codes, None)
 
 

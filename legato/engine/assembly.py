@@ -68,7 +68,9 @@ def assemble(
     cache = TalkerCache.allocate(model.config.talker.stack, slots, config.max_seq_len, model.cache_dtype, model.device)
     with torch.inference_mode():
         kv_pool = KVPool(cache, spare=spare, poison=poison)
-        codec_pool = CodecPool(CodecStatePool(backend.decoder.fresh(config.max_num_seqs + spare)), spare=spare)
+        codec_pool = CodecPool(
+            CodecStatePool(backend.decoder.initial_history(config.max_num_seqs + spare)), spare=spare
+        )
     rows = RowsPerCall.of(config, backend.batch_invariance)
     if spare:
         state = EngineState(cache, codec_pool.storage, kv_pool.spare, codec_pool.spare)

@@ -73,6 +73,6 @@ class CodecRunner:
     def decode_whole(self, frames: Sequence[Frame]) -> npt.NDArray[np.float32]:
         """All frames of a stream in one window on a fresh history: the result that streamed windows must equal."""
         codes = torch.tensor([frames], dtype=torch.long, device=self._device)
-        samples, _ = self.backend.decode_codec(self._decoder.fresh(1), codes, None)
+        samples, _ = self.backend.decode_codec(self._decoder.initial_history(1), codes, None)
         whole: npt.NDArray[np.float32] = samples[0].float().cpu().numpy()
         return whole

@@ -73,5 +73,5 @@ def plan_memory(
     """The memory that an engine would allocate, without weights."""
     with torch.device("meta"):
         cache = TalkerCache.allocate(model.talker.stack, config.kv_slots, config.max_seq_len, talker_dtype, "meta")
-        history = CodecDecoder(model.codec.decoder).fresh(1, codec_dtype)
+        history = CodecDecoder(model.codec.decoder).initial_history(1, codec_dtype)
     return memory_of(cache, history.row_bytes, config)

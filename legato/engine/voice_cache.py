@@ -94,7 +94,7 @@ class VoiceStore:
                 if not transcript:
                     return ClonedVoice(key, vector, torch.empty(0, 0, dtype=torch.long), (), None)
                 codes = self._encoder.encode(recording[None])[0][0]
-                _, history = self._decoder.forward(self._decoder.fresh(1), codes[None])
+                _, history = self._decoder.forward(self._decoder.initial_history(1), codes[None])
         except (RuntimeError, MemoryError) as error:  # torch reports out of memory as either
             raise ReferenceAudioError(f"the reference could not be encoded: {error}", field="clone") from error
         finally:

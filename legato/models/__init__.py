@@ -1,1 +1,1 @@
-"""Weights and arithmetic. State is an argument of every call, and no module keeps any."""
+"""Reference implementation of the models in PyTorch. Modules hold weights only; all state is passed as arguments."""

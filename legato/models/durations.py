@@ -1,8 +1,7 @@
-"""The duration net of the embedded voice: how long each phone sounds, from the phones around it and the speaker.
+"""Duration predictor of the embedded voice: phones and speaker to durations.
 
-Owns its weights (`duration.*` in the checkpoint). Without state: a duration depends on a bounded window of phones,
-`look_behind` before and `look_ahead` after, which is what makes text durations final while text still arrives. Knows no
-text, no track and no rounding.
+Parameters are `duration.*` in the checkpoint. A duration depends only on the `look_behind` phones before it and the
+`look_ahead` phones after it. It is therefore final as soon as these are known, while text still arrives.
 """
 
 from __future__ import annotations
@@ -20,14 +19,16 @@ MAX_QUARTERS = 60.0
 
 
 class DurationNet(nn.Module):
-    """Residual convolutions over phones, without padding: the caller supplies the context."""
+    """Residual convolutions over phones, without padding: the caller provides the context phones."""
 
     def __init__(self, *, phones: int, speakers: int, sizes: DurationConfig, look_ahead: int) -> None:
         super().__init__()
         width, kernel, layers = sizes.hidden_size, sizes.kernel_size, sizes.num_layers
         self.ahead, rest = divmod(look_ahead, layers)
         if rest or self.ahead >= kernel:
-            raise ValueError(f"a look-ahead of {look_ahead} phones does not spread over {layers} layers of {kernel}")
+            raise ValueError(
+                f"look_ahead {look_ahead} must be a multiple of {layers} layers, with less than {kernel} phones each"
+            )
         self.behind = kernel - 1 - self.ahead
         self.look_behind, self.look_ahead = self.behind * layers, look_ahead
         self.phone_embedding = nn.Embedding(phones, width)
@@ -37,17 +38,20 @@ class DurationNet(nn.Module):
         self.head = nn.Linear(width, 1)
 
     def forward(self, phones: Tensor, speakers: Tensor) -> Tensor:
-        """Log of quarters of a frame: `phones` int64 [B, behind + P + ahead], `speakers` int64 [B] -> [B, P]."""
+        """Log durations in quarters of a frame, [B, P].
+
+        `phones` int64 [B, look_behind + P + look_ahead]; `speakers` int64 [B].
+        """
         x = self.phone_embedding(phones) + self.speaker_embedding(speakers)[:, None]
         for conv, norm in zip(self.convs, self.norms, strict=True):
-            mixed = conv(x.transpose(1, 2)).transpose(1, 2)
-            x = x[:, self.behind : x.shape[1] - self.ahead] + functional.gelu(norm(mixed))
+            y = conv(x.transpose(1, 2)).transpose(1, 2)
+            x = x[:, self.behind : x.shape[1] - self.ahead] + functional.gelu(norm(y))
         log_quarters: Tensor = self.head(x)[..., 0]
         return log_quarters
 
 
 class SpeakerDurations:
-    """The net for one speaker as the front end calls it: phone ids in, quarters out, plain numbers."""
+    """The duration predictor for one speaker, as the text front end calls it: phone ids to plain numbers."""
 
     def __init__(self, net: DurationNet, speaker: int) -> None:
         self._net = net
@@ -57,9 +61,9 @@ class SpeakerDurations:
 
     @torch.inference_mode()
     def __call__(self, phones: Sequence[int]) -> list[float]:
-        """Durations of ``len(phones) - look_behind - look_ahead`` phones, in quarters of a frame.
+        """Durations of the `len(phones) - look_behind - look_ahead` phones with full context, in quarters of a frame.
 
-        The same ids at the same place of an equally long window give the same numbers, whatever stands elsewhere.
+        For a fixed length of `phones`, a duration depends bit-exactly on its context phones only.
         """
         device = self._net.head.weight.device
         window = torch.tensor([list(phones)], dtype=torch.int64, device=device)

@@ -1,4 +1,7 @@
-"""The speaker encoder's front end: samples -> log-mel frames, float32. Owns nothing; constants are official."""
+"""Mel spectrogram of the speaker encoder: 24 kHz samples to log-mel frames, in float32.
+
+All constants are those of the official package.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ SAMPLE_RATE_HZ = 24_000
 FFT_SAMPLES = 1_024
 HOP_SAMPLES = 256
 EDGE_SAMPLES = (FFT_SAMPLES - HOP_SAMPLES) // 2
-"""Reflected on both sides before the transform."""
+"""Samples of reflection padding on each side."""
 MEL_BANDS = 128
 LOWEST_HZ, HIGHEST_HZ = 0.0, 12_000.0
 MAGNITUDE_FLOOR = 1e-9
@@ -29,21 +32,21 @@ _LOG_STEP = math.log(6.4) / 27.0
 
 
 def hz_to_mel(hz: float) -> float:
-    """Hertz on Slaney's mel scale."""
+    """Convert hertz to mels (Slaney)."""
     if hz < _LOG_START_HZ:
         return hz / _LINEAR_STEP_HZ
     return _LOG_START_MEL + math.log(hz / _LOG_START_HZ) / _LOG_STEP
 
 
 def mel_to_hz(mel: Tensor) -> Tensor:
-    """Slaney's mel scale back to hertz."""
+    """Convert mels (Slaney) to hertz."""
     log_part = _LOG_START_HZ * torch.exp(_LOG_STEP * (mel - _LOG_START_MEL))
     return torch.where(mel < _LOG_START_MEL, mel * _LINEAR_STEP_HZ, log_part)
 
 
 @cache
 def mel_filters() -> Tensor:
-    """Triangular filters of equal area [MEL_BANDS, FFT_SAMPLES / 2 + 1], float32 (made in float64)."""
+    """Triangular filters of equal area, [MEL_BANDS, FFT_SAMPLES / 2 + 1], computed in float64 and cast to float32."""
     bins_hz = torch.linspace(0.0, SAMPLE_RATE_HZ / 2, FFT_SAMPLES // 2 + 1, dtype=torch.float64)
     mels = torch.linspace(hz_to_mel(LOWEST_HZ), hz_to_mel(HIGHEST_HZ), MEL_BANDS + 2, dtype=torch.float64)
     edges_hz = mel_to_hz(mels)
@@ -57,14 +60,14 @@ def mel_filters() -> Tensor:
 
 
 def mel_frames(samples: int) -> int:
-    """Frames that `log_mel` makes of a number of samples."""
+    """Number of frames that `log_mel` returns for `samples` samples."""
     return 1 + (samples + 2 * EDGE_SAMPLES - FFT_SAMPLES) // HOP_SAMPLES
 
 
 def log_mel(samples: Tensor) -> Tensor:
     """Log-mel frames [B, T, MEL_BANDS] of mono samples [B, N] at 24 kHz, float32.
 
-    Not normalised; values beyond ±1 are taken as they are. Raises ReferenceAudioError where N is too short to reflect.
+    The samples are neither normalized nor clipped. Raises `ReferenceAudioError` if N is too short for the padding.
     """
     if samples.shape[-1] <= EDGE_SAMPLES:
         raise ReferenceAudioError(

@@ -1,6 +1,6 @@
-"""Where chance comes from: uniform numbers as a pure function of (seed, sequence, frame, codebook).
+"""Sampling noise: uniform numbers as a pure function of (seed, sequence, frame, codebook).
 
-Owns nothing. The same on every platform, and never dependent on the batch, the row, the device or what ran before.
+Equal on every platform, and independent of batch, row, device and earlier calls.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _PER_BLOCK = 8
 def uniforms(seed: int, sequence: int, frame: int, codebooks: int) -> tuple[float, ...]:
     """One number in [0, 1) for each of the first `codebooks` codebooks of one frame.
 
-    `seed` in 0 .. 2^64 - 1; `sequence` is the number of the sequence within its stream, `frame` within the sequence.
-    Number j is the upper 53 bits of the j-th little-endian 64-bit word of BLAKE2b over (seed, sequence, frame, j // 8),
-    divided by 2^53; so it does not depend on how many codebooks are asked for. A frame asks twice: for its first code,
-    then for the others.
+    `seed`: 0 to 2^64 - 1. `sequence`: index of the sequence in its stream. `frame`: index in the sequence. Number j is
+    the upper 53 bits of word j % 8 (64 bits, little-endian) of BLAKE2b over (seed, sequence, frame, j // 8), divided by
+    2^53. It does not depend on `codebooks`. Cached, because each frame calls this twice: for the first code and for the
+    residual codes. Raises `SamplingError` for a seed out of range.
     """
     if not 0 <= seed < SEED_LIMIT:
         raise SamplingError(f"seed must be between 0 and 2^64 - 1, not {seed}", field="seed")

@@ -1,8 +1,8 @@
-"""The speaker encoder of Base checkpoints: reference audio -> speaker vector (ECAPA-TDNN).
+"""The speaker encoder of Base checkpoints (ECAPA-TDNN): mel frames of a reference to a speaker vector.
 
-Owns weights alone; sees a whole reference at once and keeps nothing. Names of the weights are those of the official
-`speaker_encoder.`. Sizes other than the output width are class defaults of the official package, confirmed by the
-tensors of the released files; no JSON names them.
+It processes the whole reference in one call and has no state. Weights have the names of the official
+`speaker_encoder.`. All sizes except the output width are defaults of the official package; no JSON contains them, and
+the tensors of the released files confirm them.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ VARIANCE_FLOOR = 1e-12
 
 
 class TimeDelay(nn.Module):
-    """Convolution of unchanged length, reflected at the edges, then ReLU."""
+    """Convolution with reflection padding (same length), then ReLU."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int, dilation: int = 1) -> None:
         super().__init__()
         self.conv = nn.Conv1d(in_channels, out_channels, kernel_size, dilation=dilation)
         span = dilation * (kernel_size - 1)
-        self.edges = (span // 2, span - span // 2)
+        self.padding = (span // 2, span - span // 2)
 
     def forward(self, x: Tensor) -> Tensor:
         """`x` [B, in, T] -> [B, out, T]."""
-        if self.edges != (0, 0):
-            x = functional.pad(x, self.edges, mode="reflect")
+        if self.padding != (0, 0):
+            x = functional.pad(x, self.padding, mode="reflect")
         return functional.relu(self.conv(x))
 
 
 class Res2Net(nn.Module):
-    """Channels in groups: the first passes, each later one is convolved together with the result before it."""
+    """Res2Net: the first channel group is passed through; each other one is added to the previous result and convolved."""
 
     def __init__(self, channels: int, kernel_size: int, dilation: int) -> None:
         super().__init__()
@@ -51,15 +51,15 @@ class Res2Net(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`x` [B, channels, T] -> the same shape."""
-        passed, *groups = x.chunk(RES2NET_SCALE, dim=1)
+        first, *groups = x.chunk(RES2NET_SCALE, dim=1)
         results: list[Tensor] = []
         for block, group in zip(self.blocks, groups, strict=True):
             results.append(block(group + results[-1] if results else group))
-        return torch.cat((passed, *results), dim=1)
+        return torch.cat((first, *results), dim=1)
 
 
 class SqueezeExcitation(nn.Module):
-    """Scales each channel by what its mean over time says."""
+    """Squeeze-and-excitation: a gate for each channel, computed from the mean over time."""
 
     def __init__(self, channels: int, inner: int) -> None:
         super().__init__()
@@ -89,14 +89,14 @@ class SpeakerBlock(nn.Module):
 
 
 def moments(x: Tensor, weights: Tensor | float) -> tuple[Tensor, Tensor]:
-    """Weighted mean and (biased) deviation of `x` [B, C, T] over time, [B, C, 1] each; weights sum to 1 over time."""
+    """Weighted mean and biased standard deviation of `x` [B, C, T] over time, [B, C, 1] each. Weights sum to 1."""
     mean = (weights * x).sum(dim=2, keepdim=True)
     variance = (weights * (x - mean).square()).sum(dim=2, keepdim=True)
     return mean, variance.clamp(min=VARIANCE_FLOOR).sqrt()
 
 
 class AttentivePooling(nn.Module):
-    """Mean and deviation over time, weighted by attention for each channel."""
+    """Attentive statistics pooling: mean and standard deviation over time, weighted per channel."""
 
     def __init__(self, channels: int, inner: int) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class AttentivePooling(nn.Module):
 
 
 class SpeakerEncoder(nn.Module):
-    """Log-mel frames of one reference -> its speaker vector, used as it is (no normalisation)."""
+    """Log-mel frames of a reference -> its speaker vector, not normalized."""
 
     def __init__(self, config: SpeakerEncoderConfig) -> None:
         super().__init__()
@@ -130,15 +130,15 @@ class SpeakerEncoder(nn.Module):
         self.fc = nn.Conv1d(2 * joined, config.enc_dim, 1)
 
     @property
-    def least_frames(self) -> int:
-        """Shortest reference in mel frames: the widest reflection must fit inside."""
-        return max(each.edges[1] for each in self.modules() if isinstance(each, TimeDelay)) + 1
+    def min_frames(self) -> int:
+        """Shortest reference in mel frames: the reflection padding must be shorter than the input."""
+        return max(each.padding[1] for each in self.modules() if isinstance(each, TimeDelay)) + 1
 
     def forward(self, mel: Tensor) -> Tensor:
         """`mel` [B, T, MEL_BANDS] of equal lengths -> [B, enc_dim]. Raises ReferenceAudioError if too short."""
-        if mel.shape[1] < self.least_frames:
+        if mel.shape[1] < self.min_frames:
             raise ReferenceAudioError(
-                f"{mel.shape[1]} mel frames are too short for a speaker vector: {self.least_frames} are needed",
+                f"{mel.shape[1]} mel frames are too short for a speaker vector: at least {self.min_frames} are needed",
                 field="reference",
             )
         x = mel.transpose(1, 2).to(self.fc.weight.dtype)

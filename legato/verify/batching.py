@@ -162,7 +162,7 @@ def samples_tolerance(target: Target, outcome: Outcome) -> Tolerance:
     """The codec's tolerance for the codes of `outcome`."""
     decoder = target.backend.decoder
     codes = torch.tensor([outcome.codes], dtype=torch.int64, device=target.device)
-    return codec_tolerance(target.model.decoder, codes, decoder.forward(decoder.fresh(1), codes)[0])
+    return codec_tolerance(target.model.decoder, codes, decoder.forward(decoder.initial_history(1), codes)[0])
 
 
 def same_shapes_tolerance(target: Target, outcome: Outcome) -> Tolerance:
@@ -195,7 +195,7 @@ def compare_with_one_decode(
         return failure("; ".join(outcome.errors))
     decoder = target.backend.decoder
     codes = torch.tensor([[*reference_codes, *outcome.codes]], dtype=torch.int64, device=target.device)
-    whole = decoder.forward(decoder.fresh(1), codes)[0].float().cpu()
+    whole = decoder.forward(decoder.initial_history(1), codes)[0].float().cpu()
     start = len(reference_codes) * target.frame_samples
     return compare_samples(outcome.samples, whole[:, start:], target.frame_samples, limit)
 

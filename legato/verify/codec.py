@@ -42,7 +42,7 @@ def check_codec(target: Target) -> Iterator[CheckLine]:
     decoder, frames = target.backend.decoder, target.depth.decode_frames
     frame_samples = decoder.frame_samples
     codes = target.random_codes(frames, salt=2)
-    whole, _ = decoder.forward(decoder.fresh(1), codes)
+    whole, _ = decoder.forward(decoder.initial_history(1), codes)
     tolerance = codec_tolerance(target.model.decoder, codes, whole)
     execution = target.codec_execution(ONE_STREAM)
     yield CheckLine(
@@ -56,7 +56,7 @@ def check_codec(target: Target) -> Iterator[CheckLine]:
     for name in target.depth.partitions:
         length = target.depth.small_window_frames if name in SMALL else frames
         windows = partitions(length, target.seed)[name]
-        samples = decode_in_windows(decoder, decoder.fresh(1), codes[:, :length], windows)
+        samples = decode_in_windows(decoder, decoder.initial_history(1), codes[:, :length], windows)
         yield CheckLine(
             group=GROUP,
             claim="decode in windows = in one call",
@@ -75,7 +75,7 @@ def codec_tolerance(decoder: CodecDecoder, codes: Tensor, whole: Tensor) -> Tole
     if dtype in RELATIVE_LIMIT:
         return of_full_scale(dtype)
     reference = wide_copy(decoder, torch.float32)
-    oracle, _ = reference.forward(reference.fresh(1), codes)
+    oracle, _ = reference.forward(reference.initial_history(1), codes)
     return of_half_precision(float((whole - oracle).abs().max()), dtype)
 
 
@@ -102,7 +102,7 @@ def check_interleaved(target: Target, tolerance: Tolerance) -> CheckLine:
     interleaved = decode_interleaved(decoder, codes, lengths, target.seed)
     parts = []
     for row, length in enumerate(lengths):
-        solo, _ = decoder.forward(decoder.fresh(1), codes[row : row + 1, :length])
+        solo, _ = decoder.forward(decoder.initial_history(1), codes[row : row + 1, :length])
         parts.append(compare_samples(interleaved[row], solo, decoder.frame_samples, tolerance.limit))
     return CheckLine(
         group=GROUP,
@@ -116,7 +116,7 @@ def check_interleaved(target: Target, tolerance: Tolerance) -> CheckLine:
 
 def decode_interleaved(decoder: CodecDecoder, codes: Tensor, lengths: Sequence[int], seed: int) -> list[Tensor]:
     """Samples [1, N] of each row, decoded 0 to 3 frames at a time in batches of randomly chosen rows."""
-    pool = CodecStatePool(decoder.fresh(len(lengths) + 2))
+    pool = CodecStatePool(decoder.initial_history(len(lengths) + 2))
     slots = [3, 0, 4]
     pool.reset(CodecRows.of(slots, codes.device))
     generator = random.Random(seed)
@@ -150,8 +150,8 @@ def check_faults(target: Target) -> Iterator[CheckLine]:
     tolerance = of_full_scale(torch.float64)
     first, second = decoder.config.attention_window + 3, 4
     codes = target.random_codes(first + second, salt=4, rows=2)
-    whole, _ = decoder.forward(decoder.fresh(1), codes[:1])
-    before, history = decoder.forward(decoder.fresh(2), codes[:, :first])
+    whole, _ = decoder.forward(decoder.initial_history(1), codes[:1])
+    before, history = decoder.forward(decoder.initial_history(2), codes[:, :first])
 
     def line(name: str, samples: Tensor, kind: Kind) -> CheckLine:
         return CheckLine(
@@ -177,7 +177,7 @@ def check_faults(target: Target) -> Iterator[CheckLine]:
 
 def faults(decoder: CodecDecoder, history: CodecHistory) -> dict[str, CodecHistory]:
     """Faulty histories between two windows, by name."""
-    pool = CodecStatePool(decoder.fresh(2))
+    pool = CodecStatePool(decoder.initial_history(2))
     poisoned = pool.snapshot(CodecRows.of([1], history.positions.device))
     return {
         "convolution history dropped": drop_convolution_history(decoder, history, overlaps=False),
@@ -208,7 +208,7 @@ def shorter_window(decoder: CodecDecoder, codes: Tensor) -> Tensor:
         if part is not decoder.pre_transformer:
             short.register_module(name, part)
     short.pre_transformer.load_state_dict(decoder.pre_transformer.state_dict(), assign=True)
-    return short.forward(short.fresh(codes.shape[0]), codes)[0]
+    return short.forward(short.initial_history(codes.shape[0]), codes)[0]
 
 
 def wide_copy(decoder: CodecDecoder, dtype: torch.dtype) -> CodecDecoder:

@@ -23,7 +23,7 @@ from legato.models.layers.conv import (
     CausalConvTranspose1d,
     CausalDepthwiseConv1d,
     CausalLayer,
-    HistoryWalk,
+    ConvHistories,
     history_shapes,
 )
 from legato.models.layers.rope import inverse_frequencies, rope_tables
@@ -83,11 +83,11 @@ class CodecLayer:
         if isinstance(module, FrameTransformerLayer):
             return self._attend(module, x, state)
         if isinstance(module, CausalLayer):
-            walk = HistoryWalk(state)
-            return walk.run(module, x), walk.done()
+            histories = ConvHistories(state)
+            return histories.run(module, x), histories.updated()
         if isinstance(module, ConvNeXtBlock | ResidualUnit):
-            walk = HistoryWalk(state)
-            return module.forward(x, walk, None), walk.done()
+            histories = ConvHistories(state)
+            return module.forward(x, histories, None), histories.updated()
         y: Tensor = module(x)
         return y, state
 

@@ -56,7 +56,7 @@ def check_cuda_graphs(target: Target) -> Iterator[CheckLine]:
     stack, dtype = model.config.talker.stack, model.cache_dtype
     cache = TalkerCache.allocate(stack, CAPTURED_ROWS + 1, NUM_POSITIONS + 1, dtype, target.device)
     kv_pool = KVPool(cache, spare=1, poison=True)
-    states = CodecStatePool(target.backend.decoder.fresh(1))
+    states = CodecStatePool(target.backend.decoder.initial_history(1))
     recorder = Recorder(target.device)
     state = EngineState(cache, states, spare_kv=kv_pool.spare, spare_codec=0)
     captured = CapturedSteps(recorder, target.backend, state, (CAPTURED_ROWS,))
@@ -76,7 +76,7 @@ def _talker(target: Target, captured: CapturedSteps) -> Iterator[CheckLine]:
     """Replayed talker steps against one call over all positions."""
     frames, tokens = fixed_inputs(target, NUM_POSITIONS, ROWS)
     x = embedded(target, frames, tokens)
-    oracle = target.backend.talker.forward_whole(x)
+    oracle = target.backend.talker.forward_uncached(x)
     tolerance = talker_tolerance(target, x, oracle)
     rows = KVRows(torch.tensor(SLOTS, device=target.device))
 
@@ -141,9 +141,9 @@ def _windows(target: Target, recorder: Recorder) -> Iterator[CheckLine]:
     decoder = target.backend.decoder
     lengths = [sum(counts[row] for counts in WINDOW_FRAMES) for row in range(ROWS)]
     codes = target.random_codes(max(lengths), salt=12, rows=ROWS)
-    whole, _ = decoder.forward(decoder.fresh(ROWS), codes)
+    whole, _ = decoder.forward(decoder.initial_history(ROWS), codes)
     tolerance = codec_tolerance(target.model.decoder, codes, whole)
-    pool = CodecPool(CodecStatePool(decoder.fresh(CAPTURED_ROWS + 1)), spare=1)
+    pool = CodecPool(CodecStatePool(decoder.initial_history(CAPTURED_ROWS + 1)), spare=1)
     cache = TalkerCache.allocate(target.model.config.talker.stack, 1, 1, target.model.cache_dtype, target.device)
     state = EngineState(cache, pool.storage, spare_kv=0, spare_codec=pool.spare)
     captured = CapturedWindows(recorder, target.backend, state, (CAPTURED_ROWS,))

@@ -123,7 +123,7 @@ class SteppedEngine:
         stack = model.config.talker.stack
         cache = TalkerCache.allocate(stack, config.kv_slots, config.max_seq_len, model.cache_dtype, target.device)
         self.kv = parts.kv_pool(cache, poison=True)
-        self.codec = parts.codec_pool(CodecStatePool(target.backend.decoder.fresh(config.max_num_seqs)))
+        self.codec = parts.codec_pool(CodecStatePool(target.backend.decoder.initial_history(config.max_num_seqs)))
         rows = RowsPerCall.of(config, target.backend.batch_invariance)
         prefixes = PrefixStore(config.prefix_cache_bytes)
         self.runner = parts.runner(target.backend, self.kv, rows_per_call=rows, prefixes=prefixes)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from legato.backends.base import FrameInputs
 from legato.engine.request import default_sampling
-from legato.models.code_predictor.predict import predict_frame_whole_logits
+from legato.models.code_predictor.predict import frame_logits_uncached
 from legato.models.layers.attention import wide_dtype
 from legato.models.layers.decoder_layer import UncachedKV
 from legato.models.layers.rope import inverse_frequencies, rope_tables
@@ -101,7 +101,7 @@ def check_predictor(target: Target) -> Iterator[CheckLine]:
 def predictor_inputs(target: Target) -> PredictorInputs:
     """Hidden states of the talker for fixed inputs; first codes and noise from the seed."""
     B, Q = target.depth.predictor_rows, target.model.config.talker.num_codebooks
-    hidden = target.backend.talker.forward_whole(talker_inputs(target, B, 1))[0]
+    hidden = target.backend.talker.forward_uncached(talker_inputs(target, B, 1))[0]
     noise = [uniforms(target.seed, 0, frame, Q) for frame in range(B)]
     return PredictorInputs(
         hidden,
@@ -149,7 +149,7 @@ def predict_stepwise(target: Target, given: PredictorInputs) -> Predicted:
 def whole_logits(target: Target, hidden: Tensor, codes: Tensor) -> Tensor:
     """The oracle: logits of all residual codebooks in one call."""
     backend = target.backend
-    return predict_frame_whole_logits(backend.code_predictor, backend.talker.model.codec_embedding, hidden, codes)
+    return frame_logits_uncached(backend.code_predictor, backend.talker.model.codec_embedding, hidden, codes)
 
 
 def sample_from(logits: Tensor, given: PredictorInputs) -> list[Frame]:
@@ -165,7 +165,7 @@ def predictor_tolerance(target: Target, given: PredictorInputs, stepped: Predict
         return of_scale(target.talker_dtype, float(whole.abs().max()))
     reference = dequantized_copy(target.model.code_predictor)
     embedding = dequantized_copy(target.model.talker.model.codec_embedding)
-    oracle = predict_frame_whole_logits(reference, embedding, given.hidden.float(), stepped.codes)
+    oracle = frame_logits_uncached(reference, embedding, given.hidden.float(), stepped.codes)
     return of_low_precision(float((whole - oracle).abs().max()), target.talker_format)
 
 
@@ -275,8 +275,8 @@ def measure_quantization_error(reference: Target, quantized: Target, positions: 
 def _all_logits(target: Target, x: Tensor, codes: Tensor) -> list[Tensor]:
     """Logits of each codebook [P, V] for fixed inputs and codes."""
     talker, predictor = target.backend.talker, target.backend.code_predictor
-    hidden = talker.forward_whole(x)[0]
-    residual = predict_frame_whole_logits(predictor, talker.model.codec_embedding, hidden, codes)
+    hidden = talker.forward_uncached(x)[0]
+    residual = frame_logits_uncached(predictor, talker.model.codec_embedding, hidden, codes)
     return [talker.first_code_logits(hidden), *residual.unbind(1)]
 
 

@@ -35,7 +35,7 @@ def check_talker(target: Target) -> Iterator[CheckLine]:
     """One row split in several ways, several rows batched, then the controls."""
     talker, P = target.backend.talker, target.depth.talker_positions
     x = talker_inputs(target, P, ROWS)
-    oracle = torch.cat([talker.forward_whole(x[row : row + 1]) for row in range(ROWS)])
+    oracle = torch.cat([talker.forward_uncached(x[row : row + 1]) for row in range(ROWS)])
     tolerance = talker_tolerance(target, x[:1], oracle)
     path = ROW_BY_ROW if reads_row_by_row(_cache(talker, 1, 1)) else FIXED_SHAPES
     prompt = 2 * P // 3
@@ -87,7 +87,7 @@ def talker_tolerance(target: Target, x: Tensor, oracle: Tensor) -> Tolerance:
 
 
 def whole_in_float32(talker: Talker, x: Tensor) -> Tensor:
-    """`forward_whole` of `x` [B, T, D] with weights copied to float32 one layer at a time."""
+    """`forward_uncached` of `x` [B, T, D] with weights copied to float32 one layer at a time."""
     stack, y = talker.config.stack, x.float()
     visible = causal_visibility(torch.ones(x.shape[:2], dtype=torch.bool, device=x.device))
     positions = torch.arange(x.shape[1], device=x.device)[None]

@@ -65,9 +65,11 @@ def check_voices(target: Target) -> Iterator[CheckLine]:
         return
     voice, decoder = voice_of(target, target.voices), target.backend.decoder
     codes = target.random_codes(FRAMES, salt=9)
-    whole, _ = decoder.forward(decoder.fresh(1), torch.cat((voice.codes[None].to(codes.device), codes), dim=1))
+    whole, _ = decoder.forward(
+        decoder.initial_history(1), torch.cat((voice.codes[None].to(codes.device), codes), dim=1)
+    )
     oracle = whole[:, voice.frames * target.frame_samples :]
-    without_reference = decoder.forward(decoder.fresh(1), codes)[0]
+    without_reference = decoder.forward(decoder.initial_history(1), codes)[0]
     tolerance = codec_tolerance(target.model.decoder, codes, without_reference)
     lengths = f"{voice.frames} + {FRAMES} frames"
 
@@ -109,7 +111,7 @@ def snapshot_of(voice: ClonedVoice) -> CodecHistory:
 
 def restored(target: Target, history: CodecHistory) -> CodecHistory:
     """The snapshot after a round trip through a slot of a poisoned pool."""
-    pool = CodecStatePool(target.backend.decoder.fresh(2))
+    pool = CodecStatePool(target.backend.decoder.initial_history(2))
     row = CodecRows.of([1], target.device)
     pool.restore(row, history)
     return pool.snapshot(row)

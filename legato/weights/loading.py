@@ -23,8 +23,8 @@ from legato.errors import StateError, TensorError, UnsupportedError
 from legato.models.code_predictor.predictor import CodePredictor
 from legato.models.codec.decoder import CodecDecoder
 from legato.models.codec.encoder import CodecEncoder
-from legato.models.codec.quantizer import bake_codebook
-from legato.models.codec.upsample import pass_idle_units
+from legato.models.codec.quantizer import codebook_table
+from legato.models.codec.upsample import remove_identity_units
 from legato.models.durations import DurationNet
 from legato.models.speaker import SpeakerEncoder
 from legato.models.talker.backbone import Talker
@@ -140,7 +140,7 @@ def load_model(
     _fill(main, folder, names.unused_in_main(config.kind), device, progress)
     unused = names.unused_in_codec(config.codec.encoder, encoder_built=encoder is not None)
     _fill(codec, codec_location(folder, codec_folder), unused, device, progress)
-    pass_idle_units(decoder.decoder)
+    remove_identity_units(decoder.decoder)
     if quantize:
         talker, predictor = quantize_modules(talker, quantize_now), quantize_modules(predictor, quantize_now)
     return LoadedModel(
@@ -241,7 +241,7 @@ def _readable(part: _Part, parameter: str) -> list[str]:
 def _converted(tensors: StoredTensors, source: names.Source, dtype: torch.dtype | None, device: str) -> Tensor:
     if source.baked:
         total, usage = (tensors.read(name) for name in source.names)
-        return bake_codebook(total, usage).to(device)
+        return codebook_table(total, usage).to(device)
     return tensors.read(source.names[0]).to(device=device, dtype=dtype)
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from legato.config.codec_checkpoint import CODEC_FOLDER, read_codec_config
 from legato.models.codec.decoder import CodecDecoder as EngineDecoder
-from legato.models.codec.quantizer import bake_codebook
+from legato.models.codec.quantizer import codebook_table
 from legato.weights import name_mapping as names
 
 TOLERANCE = 1e-4
@@ -66,7 +66,7 @@ def engine_decoder(folder: Path) -> EngineDecoder:
     total, usage = "embedding_sum", "cluster_usage"
     for name in [name for name in weights if name.endswith(total)]:
         stem = name.removesuffix(total)
-        weights[stem + "table"] = bake_codebook(weights.pop(name), weights.pop(stem + usage))
+        weights[stem + "table"] = codebook_table(weights.pop(name), weights.pop(stem + usage))
     decoder.load_state_dict(weights)
     return decoder.eval()
 
@@ -78,8 +78,8 @@ def largest_difference(folder: Path, codes: Tensor) -> float:
     ours.load_state_dict(read_weights(folder))
     engine = engine_decoder(folder)
     wanted = ours.eval()(codes[None]).clamp(-1, 1)
-    whole, _ = engine(engine.fresh(1), codes[None])
-    history, pieces, start = engine.fresh(1), [], 0
+    whole, _ = engine(engine.initial_history(1), codes[None])
+    history, pieces, start = engine.initial_history(1), [], 0
     while start < len(codes):
         frames = WINDOWS_FRAMES[len(pieces) % len(WINDOWS_FRAMES)]
         piece, history = engine(history, codes[None, start : start + frames])

@@ -133,7 +133,7 @@ def check(folder: Path) -> None:
     """Compare the model loaded by Legato with the training modules on the stored weights."""
     from lm_data import Example, collate
 
-    from legato.models.code_predictor.predict import predict_frame_whole_logits
+    from legato.models.code_predictor.predict import frame_logits_uncached
     from legato.weights.loading import load_model
 
     loaded = load_model(folder)
@@ -149,11 +149,11 @@ def check(folder: Path) -> None:
     hidden = mine.hidden(batch)[batch.predicts]
     x = loaded.talker.embed_text(batch.text) * batch.has_text[..., None]
     x = x + loaded.talker.model.codec_embedding(batch.code)
-    theirs = loaded.talker.forward_whole(x, batch.valid)[batch.predicts]
+    theirs = loaded.talker.forward_uncached(x, batch.valid)[batch.predicts]
     frames = batch.frames[batch.predicts]
     ours = torch.stack(mine.residual_logits(hidden, frames), dim=1)
     table = loaded.talker.model.codec_embedding
-    other = predict_frame_whole_logits(loaded.code_predictor, table, theirs, frames)
+    other = frame_logits_uncached(loaded.code_predictor, table, theirs, frames)
     for what, a, b in (
         ("hidden", hidden, theirs),
         ("codebook 0", mine.talker.first_code_logits(hidden), loaded.talker.first_code_logits(theirs)),

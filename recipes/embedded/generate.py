@@ -37,7 +37,7 @@ def generate(
     frames = torch.zeros(len(tracks), batch.code.shape[1], NUM_CODEBOOKS, dtype=torch.int64)
     for position in range(DELAY_FRAMES + 1, batch.code.shape[1]):
         x = text[:, : position + 1] + model.talker.model.codec_embedding(code[:, : position + 1])
-        hidden = model.talker.forward_whole(x)[:, -1]
+        hidden = model.talker.forward_uncached(x)[:, -1]
         logits = model.talker.first_code_logits(hidden)[:, :CODEBOOK_SIZE]
         frames[:, position, 0] = _sample(logits, temperature, top_k, generator)
         for codebook in range(1, NUM_CODEBOOKS):

@@ -13,7 +13,7 @@ from sizes import CODEBOOK_SIZE, PREDICTOR, TALKER
 from torch import Tensor, nn
 from torch.nn import functional
 
-from legato.models.code_predictor.predict import predict_frame_whole_logits
+from legato.models.code_predictor.predict import frame_logits_uncached
 from legato.models.code_predictor.predictor import CodePredictor
 from legato.models.layers.norm import RMSNorm
 from legato.models.talker.backbone import Talker
@@ -82,11 +82,11 @@ class VoiceLM(nn.Module):
             keep = (~(batch.is_frame & (chance > 1 - FRAME_DROPOUT))).float()
         x = self.talker.model.codec_embedding(code) * keep[..., None]
         x = x + self.talker.embed_text(batch.text) * batch.has_text[..., None]
-        return self.talker.forward_whole(x, batch.valid)
+        return self.talker.forward_uncached(x, batch.valid)
 
     def residual_logits(self, hidden: Tensor, frames: Tensor) -> list[Tensor]:
         """`hidden` [N, D], `frames` [N, 8] -> logits [N, 512] of codebooks 1..7, each given the previous ones."""
-        logits = predict_frame_whole_logits(self.code_predictor, self.talker.model.codec_embedding, hidden, frames)
+        logits = frame_logits_uncached(self.code_predictor, self.talker.model.codec_embedding, hidden, frames)
         return list(logits.unbind(1))
 
     def losses(self, batch: Batch) -> list[Tensor]:

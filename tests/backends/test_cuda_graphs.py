@@ -185,7 +185,7 @@ def test_a_row_that_is_not_finite_fails_alone() -> None:
 
 
 def codec_pool(backend: TorchBackend, spare: int = 1) -> CodecPool:
-    return CodecPool(CodecStatePool(backend.decoder.fresh(SLOTS + spare)), spare=spare)
+    return CodecPool(CodecStatePool(backend.decoder.initial_history(SLOTS + spare)), spare=spare)
 
 
 def test_codec_windows_equal_called_ones_over_whole_streams() -> None:

@@ -168,7 +168,7 @@ class Harness:
         self.now_s = 0.0
         self.tick_s = tick_s
         self.kv = KVPool(TalkerCache.allocate(stack(), streams + 1, positions, torch.float32), poison=True)
-        self.codec = CodecPool(CodecStatePool(tiny_decoder().fresh(streams)))
+        self.codec = CodecPool(CodecStatePool(tiny_decoder().initial_history(streams)))
         self.prefixes = PrefixStore(prefix_bytes)
         self.runner: ModelRunner = (
             ScriptedRunner(self.kv, script) if script else RecordingRunner(self.kv, rows_per_call, self.prefixes)

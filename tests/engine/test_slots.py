@@ -21,7 +21,7 @@ def kv_pool(slots: int = 2) -> KVPool:
 
 
 def codec_pool(slots: int = 2) -> CodecPool:
-    return CodecPool(CodecStatePool(tiny_decoder().fresh(slots)))
+    return CodecPool(CodecStatePool(tiny_decoder().initial_history(slots)))
 
 
 def test_slots_are_leased_once_and_released() -> None:
@@ -90,8 +90,8 @@ def test_codec_slot_can_start_from_a_history() -> None:
     pool = codec_pool(2)
     decoder = tiny_decoder()
     codes = torch.arange(6 * decoder.config.num_quantizers).reshape(1, 6, -1) % decoder.config.codebook_size
-    whole, _ = decoder(decoder.fresh(1), codes)
-    _, after = decoder(decoder.fresh(1), codes[:, :4])
+    whole, _ = decoder(decoder.initial_history(1), codes)
+    _, after = decoder(decoder.initial_history(1), codes[:, :4])
     lease = pool.acquire(StreamId(0), after)
     rest, _ = decoder(pool.gather([lease]), codes[:, 4:])
     expected = whole[:, 4 * decoder.frame_samples :]

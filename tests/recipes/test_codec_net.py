@@ -14,7 +14,7 @@ from torch import Tensor
 
 from legato.config.model import CodecDecoderConfig
 from legato.models.codec.decoder import CodecDecoder
-from legato.models.codec.quantizer import bake_codebook
+from legato.models.codec.quantizer import codebook_table
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "embedded"
 FRAMES = 40
@@ -58,7 +58,7 @@ def engine_decoder(net: TrainingNet) -> CodecDecoder:
     weights = dict(net.state_dict())
     for name in [name for name in weights if name.endswith("embedding_sum")]:
         stem = name.removesuffix("embedding_sum")
-        weights[stem + "table"] = bake_codebook(weights.pop(name), weights.pop(stem + "cluster_usage")).double()
+        weights[stem + "table"] = codebook_table(weights.pop(name), weights.pop(stem + "cluster_usage")).double()
     decoder.load_state_dict(weights)
     return decoder
 
@@ -67,7 +67,7 @@ def engine_decoder(net: TrainingNet) -> CodecDecoder:
 def largest_difference(net: TrainingNet, decoder: CodecDecoder) -> float:
     """Largest difference on random codes, relative to the peak sample."""
     codes = torch.randint(net.sizes.codebook_size, (2, FRAMES, net.sizes.num_quantizers))
-    engine: Tensor = decoder(decoder.fresh(2), codes)[0]
+    engine: Tensor = decoder(decoder.initial_history(2), codes)[0]
     peak = float(engine.abs().max())
     assert 0 < peak < 1, "the engine clamps samples, the training net does not"
     return float((net(codes).double() - engine).abs().max()) / peak

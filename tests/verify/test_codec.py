@@ -10,7 +10,7 @@ from torch import Tensor
 
 from legato.models.codec.decoder import CodecDecoder
 from legato.models.codec.state import CodecHistory
-from legato.models.codec.upsample import DecoderBlock, ResidualUnit, pass_idle_units
+from legato.models.codec.upsample import DecoderBlock, ResidualUnit, remove_identity_units
 from legato.verify import codec, codec_layers
 from legato.verify.results import CheckLine, Kind, Verdict, tally
 from legato.verify.target import ALL, partitions
@@ -35,7 +35,7 @@ class DropsHistory(CodecDecoder):
     def forward(
         self, history: CodecHistory, codes: Tensor, frames: Tensor | None = None
     ) -> tuple[Tensor, CodecHistory]:
-        samples, _ = super().forward(self.fresh(history.rows), codes, frames)
+        samples, _ = super().forward(self.initial_history(history.rows), codes, frames)
         return samples, history
 
 
@@ -114,14 +114,14 @@ def test_skipped_residual_unit_has_no_history() -> None:
     assert isinstance(unit, ResidualUnit)
     for parameter in unit.conv2.parameters():
         parameter.data.zero_()
-    pass_idle_units(decoder.decoder)
+    remove_identity_units(decoder.decoder)
     layer = next(each for each in codec_layers.codec_layers(decoder) if each.name == "decoder.1.block.3")
     assert not layer.stateful
     x = torch.randn(1, 6, 4)
     assert torch.equal(codec_layers.in_windows(layer, x, [1, 2, 3]), x)
     codes = toy_target().random_codes(40, salt=1)
     with torch.inference_mode():  # the controls of the whole decoder must accept a skipped unit, too
-        whole, short = decoder(decoder.fresh(1), codes)[0], codec.shorter_window(decoder, codes)
+        whole, short = decoder(decoder.initial_history(1), codes)[0], codec.shorter_window(decoder, codes)
     assert short.shape == whole.shape
     assert not torch.equal(short, whole)
 
@@ -134,13 +134,16 @@ def test_layers_in_order_compose_the_decoder() -> None:
     with torch.inference_mode():
         for layer in codec_layers.codec_layers(decoder):
             x, _ = layer.step(x, codec_layers.fresh_of(layer, x, torch.float32))
-        samples, _ = decoder.forward(decoder.fresh(1), codes)
+        samples, _ = decoder.forward(decoder.initial_history(1), codes)
     assert torch.allclose(x[..., 0].clamp(-1, 1), samples, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("fault", "layer"),
-    [("legato.models.layers.conv.advance", "pre_conv"), ("legato.models.layers.attention.advance", "layers.0")],
+    [
+        ("legato.models.layers.conv.next_history", "pre_conv"),
+        ("legato.models.layers.attention.next_history", "layers.0"),
+    ],
 )
 def test_layer_that_drops_its_history_is_named(monkeypatch: pytest.MonkeyPatch, fault: str, layer: str) -> None:
     def dropped(joined: Tensor, keep: int, _lengths: Tensor | None, dim: int) -> Tensor:
@@ -169,7 +172,7 @@ def test_convolution_that_drops_its_history_fails_the_example(monkeypatch: pytes
     def dropped(joined: Tensor, keep: int, _lengths: Tensor | None, dim: int) -> Tensor:
         return torch.zeros_like(joined.narrow(dim, 0, keep))
 
-    monkeypatch.setattr("legato.models.layers.conv.advance", dropped)
+    monkeypatch.setattr("legato.models.layers.conv.next_history", dropped)
     failed = [line for line in codec_layers.check_convolution(torch.device("cpu")) if line.bad]
     first = next(line for line in failed if line.setting == "windows of 3, 4, 5").comparison.first
     assert first is not None

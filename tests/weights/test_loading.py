@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from legato.errors import CheckpointError, TensorError, UnsupportedError
-from legato.models.codec.quantizer import bake_codebook
+from legato.models.codec.quantizer import codebook_table
 from legato.weights.loading import LoadedModel, load_model
 from legato.weights.progress import Progress
 from legato.weights.quantization import quantized_names
@@ -109,11 +109,11 @@ def test_values_are_those_of_the_file(tiny_checkpoint: TinyCheckpoint) -> None:
     weight = "small_to_mtp_projection.bias"
     assert torch.equal(model.code_predictor.get_parameter(weight), main[f"talker.code_predictor.{weight}"].float())
     stem = "quantizer.rvq_rest.vq.layers.14._codebook"
-    wanted = bake_codebook(codec[f"decoder.{stem}.embedding_sum"], codec[f"decoder.{stem}.cluster_usage"])
+    wanted = codebook_table(codec[f"decoder.{stem}.embedding_sum"], codec[f"decoder.{stem}.cluster_usage"])
     assert torch.equal(model.decoder.get_parameter(f"{stem}.table"), wanted)
     assert model.encoder is not None
     stem = "quantizer.semantic_residual_vector_quantizer.layers.0.codebook"
-    wanted = bake_codebook(codec[f"encoder.{stem}.embed_sum"], codec[f"encoder.{stem}.cluster_usage"])
+    wanted = codebook_table(codec[f"encoder.{stem}.embed_sum"], codec[f"encoder.{stem}.cluster_usage"])
     assert torch.equal(model.encoder.get_parameter(f"{stem}.table"), wanted)
 
 

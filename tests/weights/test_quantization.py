@@ -21,7 +21,7 @@ from legato.errors import ConfigError, InputError, TensorError, UnsupportedError
 from legato.kernels.build import Unavailable
 from legato.kernels.codec_library import codec_library
 from legato.kernels.library import Library, library
-from legato.models.code_predictor.predict import predict_frame_whole_logits
+from legato.models.code_predictor.predict import frame_logits_uncached
 from legato.models.sampling import Sampled, SamplingRows
 from legato.models.talker.state import KVRows, TalkerCache, poison
 from legato.types import SamplingParams
@@ -118,15 +118,15 @@ def test_a_backend_leaves_the_modules_of_the_model_alone(form: str, model: Backe
     assert not kinds & {NativeInt8Linear, NativeInt4Linear, TorchInt8Linear, TorchInt4Linear, NativeLayers}
     x = inputs(model)
     with torch.inference_mode():
-        assert share(model.talker.forward_whole(x), model.model.talker.forward_whole(x)) < 0.1
+        assert share(model.talker.forward_uncached(x), model.model.talker.forward_uncached(x)) < 0.1
 
 
 def test_cached_equals_whole_within_what_rounding_costs(model: Backend) -> None:
     """The past matters far more than rounding does: without it the result is somewhere else."""
     x = inputs(model)
     with torch.inference_mode():
-        whole, exact = model.talker.forward_whole(x), dequantized_copy(model.model.talker).forward_whole(x)
-        alone = model.talker.forward_whole(x[:, -1:])
+        whole, exact = model.talker.forward_uncached(x), dequantized_copy(model.model.talker).forward_uncached(x)
+        alone = model.talker.forward_uncached(x[:, -1:])
     got = cached(model, x, [3, 0, 4], [4, 5, 6, 7, 8, 9])
     cost = max(share(whole, exact), 2**-7)
     assert share(got, whole) < 3 * cost < 0.2
@@ -188,8 +188,8 @@ def test_logits_of_a_frame_stay_near_those_of_the_exact_weights(model: Backend) 
     hidden = torch.randn(8, model.model.config.talker.stack.hidden_size, generator=torch.Generator().manual_seed(7))
     codes, embedding = frames(model, hidden).codes, model.talker.model.codec_embedding
     with torch.inference_mode():
-        whole = predict_frame_whole_logits(model.code_predictor, embedding, hidden, codes)
-        exact = predict_frame_whole_logits(dequantized_copy(model.model.code_predictor), embedding, hidden, codes)
+        whole = frame_logits_uncached(model.code_predictor, embedding, hidden, codes)
+        exact = frame_logits_uncached(dequantized_copy(model.model.code_predictor), embedding, hidden, codes)
     assert share(whole, exact) < 0.1
     assert share(whole.roll(1, 0), exact) > 0.3
 
@@ -260,7 +260,7 @@ def test_a_written_checkpoint_is_what_rounding_at_load_gives(
     assert (stored.model.quant, fresh.model.quant) == (mode, mode)
     x = inputs(stored, 1)
     with torch.inference_mode():
-        assert torch.equal(stored.talker.forward_whole(x), fresh.talker.forward_whole(x))
+        assert torch.equal(stored.talker.forward_uncached(x), fresh.talker.forward_uncached(x))
     hidden = x[0, :4]
     assert torch.equal(frames(stored, hidden).codes, frames(fresh, hidden).codes)
     for path in source.iterdir():

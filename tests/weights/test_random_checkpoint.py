@@ -125,14 +125,14 @@ def test_outputs_depend_on_inputs(like: str, tiny_checkpoint: TinyCheckpoint) ->
     model = load_model(tiny_checkpoint(like))
     width = model.config.talker.stack.hidden_size
     with torch.inference_mode():
-        logits = model.talker.first_code_logits(model.talker.forward_whole(torch.randn(16, 6, width))[:, -1])
+        logits = model.talker.first_code_logits(model.talker.forward_uncached(torch.randn(16, 6, width))[:, -1])
         assert len(set(logits.argmax(-1).tolist())) > 8
         decoder = model.config.codec.decoder
         codes = torch.randint(decoder.codebook_size, (4, 5, decoder.num_quantizers))
-        samples, _ = model.decoder.forward(model.decoder.fresh(4), codes)
+        samples, _ = model.decoder.forward(model.decoder.initial_history(4), codes)
         changed = codes.clone()
         changed[:, 0, -1] = (changed[:, 0, -1] + 1) % decoder.codebook_size
-        other, _ = model.decoder.forward(model.decoder.fresh(4), changed)
+        other, _ = model.decoder.forward(model.decoder.initial_history(4), changed)
     assert float(samples.std()) > 1e-3
     assert float((samples - other).abs().max()) > 1e-3
     assert float((samples.abs() >= 1.0).float().mean()) < 0.5

@@ -25,7 +25,7 @@ from legato.models.layers.conv import (
     CausalConv1d,
     CausalConvTranspose1d,
     CausalDepthwiseConv1d,
-    HistoryWalk,
+    ConvHistories,
     history_shapes,
 )
 from legato.models.layers.norm import RMSNorm
@@ -79,7 +79,7 @@ class PackedQuantizer(Packed, ResidualQuantizer):
     def __init__(self, quantizer: ResidualQuantizer, library: CodecLibrary) -> None:
         nn.Module.__init__(self)
         self.vq = quantizer.vq
-        self.projection = Panels(quantizer.output_proj.by_time, None, library)
+        self.projection = Panels(quantizer.output_proj.time_major, None, library)
 
     def forward(self, codes: Tensor) -> Tensor:
         """As the ordinary module."""
@@ -97,9 +97,9 @@ class PackedUnit(Packed, ResidualUnit):
         assert isinstance(self.act2, PackedSnake)
         self.conv1.after = self.act2.before
 
-    def forward(self, x: Tensor, walk: HistoryWalk, lengths: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, histories: ConvHistories, lengths: Tensor | None) -> Tensor:
         """As the ordinary unit."""
-        return walk.run(self.conv2, walk.run(self.conv1, x, lengths, self.act1), lengths, plus=x)
+        return histories.run(self.conv2, histories.run(self.conv1, x, lengths, self.act1), lengths, residual=x)
 
 
 class PackedConvNeXt(Packed, ConvNeXtBlock):
@@ -114,9 +114,9 @@ class PackedConvNeXt(Packed, ConvNeXtBlock):
         self.gain: Tensor
         self.register_buffer("gain", block.gamma.detach().float(), persistent=False)
 
-    def forward(self, x: Tensor, walk: HistoryWalk, lengths: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, histories: ConvHistories, lengths: Tensor | None) -> Tensor:
         """As the ordinary block."""
-        wide = self.widen(walk.run(self.dwconv, x, lengths))
+        wide = self.widen(histories.run(self.dwconv, x, lengths))
         return self.narrow.run(wide, before=Before(GELU), scale=self.gain, plus=x)
 
 

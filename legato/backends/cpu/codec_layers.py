@@ -20,7 +20,7 @@ from legato.models.layers.conv import (
     CausalConvTranspose1d,
     CausalDepthwiseConv1d,
     CausalLayer,
-    carry,
+    identity,
 )
 
 
@@ -38,7 +38,7 @@ class PackedSnake(Packed, SnakeBeta):
 
 
 def _before(activation: Activation) -> Before:
-    if activation is carry:
+    if activation is identity:
         return PLAIN
     if not isinstance(activation, PackedSnake):
         raise StateError(f"a packed layer cannot apply {activation!r} to its input")
@@ -58,12 +58,12 @@ class PackedCausal(Packed, CausalLayer):
         x: Tensor,
         history: Tensor,
         lengths: Tensor | None = None,
-        before: Activation = carry,
-        plus: Tensor | None = None,
+        activation: Activation = identity,
+        residual: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """As the ordinary layer."""
         past = history if self.history_length else None
-        y, kept = self.panels.run(x, past, lengths=lengths, before=_before(before), after=self.after, plus=plus)
+        y, kept = self.panels.run(x, past, lengths=lengths, before=_before(activation), after=self.after, plus=residual)
         y = y.view(x.shape[0], x.shape[1] * self.stride, self.panels.out_features // self.stride)
         return y, history if kept is None else kept
 
@@ -80,7 +80,7 @@ class PackedConv1d(PackedCausal, CausalConv1d):
         nn.Module.__init__(self)
         self.in_channels, self.history_length = layer.in_channels, layer.history_length
         self.kernel_size, self.stride, self.dilation = layer.kernel_size, layer.stride, layer.dilation
-        self.panels = Panels(layer.conv.by_time, layer.conv.bias, library, layer.dilation)
+        self.panels = Panels(layer.conv.time_major, layer.conv.bias, library, layer.dilation)
 
 
 class PackedConvTranspose1d(PackedCausal, CausalConvTranspose1d):
@@ -92,7 +92,7 @@ class PackedConvTranspose1d(PackedCausal, CausalConvTranspose1d):
         self.stride = layer.stride
         bias = layer.conv.bias
         assert bias is not None
-        oldest_first = layer.conv.by_time.view(self.in_channels, -1, self.stride, bias.shape[0]).flip(
+        oldest_first = layer.conv.time_major.view(self.in_channels, -1, self.stride, bias.shape[0]).flip(
             1
         )  # [in, age, phase, out]
         self.panels = Panels(oldest_first.permute(2, 3, 1, 0).flatten(0, 1), bias.repeat(self.stride), library)
@@ -121,12 +121,12 @@ class PackedDepthwise(Packed, CausalDepthwiseConv1d):
         x: Tensor,
         history: Tensor,
         lengths: Tensor | None = None,
-        before: Activation = carry,
-        plus: Tensor | None = None,
+        activation: Activation = identity,
+        residual: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """As the ordinary layer; the result is normed."""
-        assert before is carry
-        assert plus is None
+        assert activation is identity
+        assert residual is None
         y, macs = torch.empty_like(x, memory_format=torch.contiguous_format), x.numel() * self.in_features
         width = self.out_features
         call, kept, _alive = prepared(x, history, self.dtype, width, lengths, Before(eps=self.eps), macs)

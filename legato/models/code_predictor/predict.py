@@ -124,7 +124,7 @@ def predict_frame(
     return Sampled(torch.stack(codes, dim=1), finite)
 
 
-def predict_frame_whole_logits(
+def frame_logits_uncached(
     predictor: CodePredictor, talker_code_embedding: nn.Module, hidden: Tensor, codes: Tensor
 ) -> Tensor:
     """Logits of all residual codebooks of given frames in one call without scratch, [B, Q - 1, codebook_size].

@@ -30,7 +30,7 @@ class CodePredictorModel(nn.Module):
 
 
 class CodePredictor(nn.Module):
-    """Layers, embeddings and heads of the predictor; see `predict_frame` and `predict_frame_whole_logits`."""
+    """Layers, embeddings and heads of the predictor; see `predict_frame` and `frame_logits_uncached`."""
 
     def __init__(self, config: CodePredictorConfig, talker_width: int) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""The codec: codes to samples and back, exact in windows of any size. Owns weights and state types, knows no engine."""
+"""The causal neural codec (12 Hz tokenizer): decoder, encoder, quantizers and streaming state."""

@@ -1,6 +1,7 @@
-"""Codebooks: codes -> latents in the decoder, and how a checkpoint's running sums become a table.
+"""Residual vector quantizers: codes to latents in the decoder, latents to codes in the encoder.
 
-Owns weights alone. Tables are made in float32 whatever the codec runs in, and may stay so. Knows no time, no state.
+A checkpoint stores each codebook as a running sum and usage counts; it is converted to a float32 table when it is
+loaded. The tables may stay float32 in a decoder of a narrower dtype.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from torch.nn import functional
 
 from legato.config.model import CodecDecoderConfig, CodecEncoderConfig
 from legato.errors import BadCodeError
-from legato.models.layers.conv import Kernel
+from legato.models.layers.conv import ConvWeight
 from legato.types import Frame
 
 USAGE_FLOOR = 1e-5
-"""Smallest cluster usage that a codebook entry is divided by."""
+"""Lower bound of the usage count that a codebook entry is divided by."""
 
 DECODER_UNUSED = ("quantizer.rvq_first.input_proj.weight", "quantizer.rvq_rest.input_proj.weight")
-"""Tensors of the checkpoint's `decoder.` that decoding does not need."""
+"""Tensors below `decoder.` in a checkpoint that decoding does not use."""
 
 
 def encoder_unused(config: CodecEncoderConfig) -> tuple[str, ...]:
-    """Tensors of the checkpoint's `encoder.` that encoding does not need: flags, output projections, later levels."""
+    """Tensors below `encoder.` in a checkpoint that encoding does not use: flags, output projections, unused levels."""
     stored = {
         "semantic": config.num_semantic_quantizers,
         "acoustic": config.num_quantizers - config.num_semantic_quantizers,
@@ -45,18 +46,18 @@ def encoder_unused(config: CodecEncoderConfig) -> tuple[str, ...]:
     return tuple(names)
 
 
-def bake_codebook(embedding_sum: Tensor, cluster_usage: Tensor) -> Tensor:
-    """The table [V, D] of a codebook, float32, from its stored running sum [V, D] and usage [V].
+def codebook_table(embedding_sum: Tensor, cluster_usage: Tensor) -> Tensor:
+    """The table [V, D] of a codebook, float32, from its running sum [V, D] and usage counts [V].
 
-    In the checkpoint's decoder, `….vq.layers.N._codebook.{embedding_sum,cluster_usage}` become the parameter
-    `….vq.layers.N._codebook.table`; in its encoder, `….layers.N.codebook.{embed_sum,cluster_usage}` become
-    `….layers.N.codebook.table`.
+    Names in a checkpoint: `….vq.layers.N._codebook.{embedding_sum,cluster_usage}` in the decoder and
+    `….layers.N.codebook.{embed_sum,cluster_usage}` in the encoder. The table is the parameter `….table` in their
+    place.
     """
     return embedding_sum.float() / cluster_usage.float().clamp(min=USAGE_FLOOR)[:, None]
 
 
 def check_codes(frames: Sequence[Frame], codebook_size: int) -> None:
-    """Refuse codes outside 0..codebook_size-1: `BadCodeError` that names frame, codebook and value of the first one."""
+    """Raise `BadCodeError` with frame, codebook and value of the first code outside 0..codebook_size - 1."""
     for at, frame in enumerate(frames):
         for codebook, value in enumerate(frame):
             if not 0 <= value < codebook_size:
@@ -66,7 +67,7 @@ def check_codes(frames: Sequence[Frame], codebook_size: int) -> None:
 
 
 class Codebook(nn.Module):
-    """A table [V, D] of latents."""
+    """Codebook vectors: `table` [V, D]."""
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
@@ -74,7 +75,7 @@ class Codebook(nn.Module):
 
 
 class VectorQuantizer(nn.Module):
-    """One level; the name `_codebook` is the checkpoint's."""
+    """One level of a residual quantizer. The attribute `_codebook` has its name in the checkpoint."""
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
@@ -102,21 +103,21 @@ class ResidualLevels(nn.Module):
 
 
 class ResidualQuantizer(nn.Module):
-    """Levels and the projection of their sum to the codec's width."""
+    """Residual levels, and the projection of their sum to the codec's width."""
 
     def __init__(self, levels: int, size: int, width: int, out_width: int) -> None:
         super().__init__()
         self.vq = ResidualLevels(levels, size, width)
-        self.output_proj = Kernel(out_width, width, 1, None)
+        self.output_proj = ConvWeight(out_width, width, 1, None)
 
     def forward(self, codes: Tensor) -> Tensor:
         """Codes [B, T, levels] -> [B, T, out_width] in the projection's dtype."""
-        weight = self.output_proj.by_time[:, 0]
+        weight = self.output_proj.time_major[:, 0]
         return functional.linear(self.vq(codes).to(weight.dtype), weight)
 
 
 class SplitQuantizer(nn.Module):
-    """Semantic levels (`rvq_first`) and acoustic levels (`rvq_rest`), each projected, then added."""
+    """Sum of the projected semantic levels (`rvq_first`) and acoustic levels (`rvq_rest`)."""
 
     def __init__(self, config: CodecDecoderConfig) -> None:
         super().__init__()
@@ -133,14 +134,14 @@ class SplitQuantizer(nn.Module):
 
 
 class EncoderLevel(nn.Module):
-    """One level of the encoder's quantizer: the nearest entry of `codebook.table`."""
+    """One level of the encoder's quantizer: nearest-neighbour search in `codebook.table`."""
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
         self.codebook = Codebook(size, width)
 
     def nearest(self, x: Tensor) -> Tensor:
-        """`x` [B, T, D] -> codes [B, T]: smallest L2 distance in float32, the lower code on a tie."""
+        """`x` [B, T, D] -> codes [B, T] of the nearest entries (L2 distance in float32; the lowest code of equal ones)."""
         flat = x.flatten(0, 1).float()
         return torch.cdist(flat[None], self.codebook.table.float()[None])[0].argmin(-1).view(x.shape[:2])
 
@@ -150,16 +151,16 @@ class EncoderLevel(nn.Module):
 
 
 class EncoderResidualQuantizer(nn.Module):
-    """Projects latents and quantizes them level by level; each level sees what the ones before left over."""
+    """Project latents and quantize them level by level; each level quantizes the residual of the previous ones."""
 
     def __init__(self, levels: int, size: int, width: int, in_width: int) -> None:
         super().__init__()
         self.layers = nn.ModuleList([EncoderLevel(size, width) for _ in range(levels)])
-        self.input_proj = Kernel(width, in_width, 1, None)
+        self.input_proj = ConvWeight(width, in_width, 1, None)
 
     def forward(self, x: Tensor) -> Tensor:
         """Latents [B, T, in_width] -> codes [B, T, levels]."""
-        residual = functional.linear(x, self.input_proj.by_time[:, 0])
+        residual = functional.linear(x, self.input_proj.time_major[:, 0])
         codes: list[Tensor] = []
         for level in self.layers:
             assert isinstance(level, EncoderLevel)
@@ -170,7 +171,7 @@ class EncoderResidualQuantizer(nn.Module):
 
 
 class EncoderQuantizer(nn.Module):
-    """Semantic and acoustic quantizers of the same latents, independent of each other; only the valid levels."""
+    """Independent semantic and acoustic quantizers of the same latents, with the `valid_quantizers` levels only."""
 
     def __init__(self, config: CodecEncoderConfig) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""The decoder's transformer at the frame rate: sliding-window attention, SwiGLU, LayerScale. Owns weights alone."""
+"""The codec decoder's transformer at the frame rate: sliding-window attention, SwiGLU, LayerScale.
+
+Keys and values of past frames are an argument and a result.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from legato.models.layers.rope import RopeTables, inverse_frequencies, rope_tabl
 
 
 class LayerScale(nn.Module):
-    """A learned factor for each channel of a residual branch."""
+    """A learned scale for each channel of a residual branch."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -44,15 +47,15 @@ class FrameTransformerLayer(nn.Module):
     def forward(
         self, x: Tensor, history: KeyValues, rope: RopeTables, mask: Tensor, frames: Tensor | None
     ) -> tuple[Tensor, KeyValues]:
-        """`x` [B, T, width] and this layer's keys and values -> the same, advanced by `frames` of each row."""
-        mixed, history = self.self_attn.step(self.input_layernorm(x), history, rope, mask, frames)
-        x = x + self.self_attn_layer_scale(mixed)
+        """`x` [B, T, width] -> the same shape; `history` -> the history after `frames` [B] valid frames of each row."""
+        attended, history = self.self_attn.step(self.input_layernorm(x), history, rope, mask, frames)
+        x = x + self.self_attn_layer_scale(attended)
         x = x + self.mlp_layer_scale(self.mlp(self.post_attention_layernorm(x)))
         return x, history
 
 
 class FrameTransformer(nn.Module):
-    """Latents [B, T, C] -> latents [B, T, C]; every frame sees the last `attention_window` frames, itself included."""
+    """Latents [B, T, C] -> [B, T, C]; a frame attends to itself and the `attention_window - 1` frames before it."""
 
     def __init__(self, config: CodecDecoderConfig) -> None:
         super().__init__()
@@ -64,21 +67,21 @@ class FrameTransformer(nn.Module):
         self.output_proj: nn.Module = nn.Linear(config.hidden_size, config.latent_dim)
 
     def history_shapes(self) -> list[tuple[int, int, int]]:
-        """Heads, positions and head width of each layer's keys (and values) of one row."""
+        """For each layer, the shape of one row's keys and of its values: KV heads, positions, head_dim."""
         return [each.history_shape for each in self.modules() if isinstance(each, SlidingWindowAttention)]
 
     def forward(
         self, x: Tensor, past: Sequence[KeyValues], positions: Tensor, frames: Tensor | None
     ) -> tuple[Tensor, list[KeyValues]]:
-        """`positions` [B] are the frames before the window, `frames` [B] its valid frames. Returns the next history."""
+        """`positions` [B]: frames before the window; `frames` [B]: its valid frames. Returns the next history, too."""
         x = self.input_proj(x)
         count = x.shape[1]
         absolute = positions[:, None] + torch.arange(count, device=x.device)
         rope = rope_tables(absolute, inverse_frequencies(self.head_dim, self.theta, x.device), x.dtype)
         mask = window_mask(positions, count, self.window)
-        advanced: list[KeyValues] = []
+        updated: list[KeyValues] = []
         for layer, history in zip(self.layers, past, strict=True):
             x, history = layer(x, history, rope, mask, frames)
-            advanced.append(history)
+            updated.append(history)
         y: Tensor = self.output_proj(self.norm(x))
-        return y, advanced
+        return y, updated

@@ -1,7 +1,7 @@
-"""From the frame rate to the sample rate: ConvNeXt stages and Snake-activated decoder blocks. Own weights alone.
+"""From the frame rate to the sample rate: ConvNeXt upsampling stages, then decoder blocks with Snake activations.
 
-Kernel 7, dilations 1, 3, 9, a ConvNeXt widening of 4 and kernels of twice the stride are fixed by the official graph;
-its JSON names none of them. Positions are rows, [B, N, channels], from the first layer to the last.
+The constants below (kernel 7, dilations 1, 3, 9, ConvNeXt expansion 4, transposed kernels of two strides) are fixed in
+the official code and not part of the JSON configuration. The layout is [B, N, channels] throughout.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from legato.models.layers.conv import CausalConv1d, CausalConvTranspose1d, CausalDepthwiseConv1d, HistoryWalk
+from legato.models.layers.conv import CausalConv1d, CausalConvTranspose1d, CausalDepthwiseConv1d, ConvHistories
 
 KERNEL = 7
 DILATIONS = (1, 3, 9)
 KERNEL_PER_STRIDE = 2
-CONVNEXT_WIDENING = 4
+CONVNEXT_EXPANSION = 4
 CONVNEXT_EPS = 1e-6
 SNAKE_EPS = 1e-9
 
 
 class SnakeBeta(nn.Module):
-    """`x + sin(x * exp(alpha))^2 / exp(beta)`, alpha and beta per channel, stored as logarithms.
+    """`x + sin(x * exp(alpha))^2 / exp(beta)`; alpha and beta are per channel and stored as logarithms.
 
-    Snake(0) = 0, so a history of zeros is the same before and after it.
+    SnakeBeta(0) = 0, so an initial history of zeros may be stored before or after the activation.
     """
 
     def __init__(self, channels: int) -> None:
@@ -32,46 +32,46 @@ class SnakeBeta(nn.Module):
         self.beta = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Tensor, out: Tensor | None = None) -> Tensor:
-        """`x` [B, N, channels] -> the same shape and dtype, in `out` where that is given. Inference only."""
+        """`x` [B, N, channels] -> the same shape and dtype, written to `out` if given. Inference only."""
         gain = (self.beta.exp() + SNAKE_EPS).reciprocal_()
         wave = (x * self.alpha.exp()).sin_().square_()
         return torch.addcmul(x, gain, wave, out=out)
 
 
 class ConvNeXtBlock(nn.Module):
-    """Depthwise convolution, LayerNorm, two pointwise layers with exact GELU, a gain, and the input added."""
+    """`x + gamma * pwconv2(gelu(pwconv1(norm(dwconv(x)))))`, with the exact (erf) GELU."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.dwconv = CausalDepthwiseConv1d(width, KERNEL)
         self.norm = nn.LayerNorm(width, eps=CONVNEXT_EPS)
-        self.pwconv1 = nn.Linear(width, CONVNEXT_WIDENING * width)
-        self.pwconv2 = nn.Linear(CONVNEXT_WIDENING * width, width)
+        self.pwconv1 = nn.Linear(width, CONVNEXT_EXPANSION * width)
+        self.pwconv2 = nn.Linear(CONVNEXT_EXPANSION * width, width)
         self.gamma = nn.Parameter(torch.ones(width))
 
-    def forward(self, x: Tensor, walk: HistoryWalk, lengths: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, histories: ConvHistories, lengths: Tensor | None) -> Tensor:
         """`x` [B, N, width] -> the same shape."""
-        y = self.norm(walk.run(self.dwconv, x, lengths))
+        y = self.norm(histories.run(self.dwconv, x, lengths))
         return torch.addcmul(x, self.gamma, self.pwconv2(functional.gelu(self.pwconv1(y))))
 
 
 class UpsampleStage(nn.ModuleList):
-    """`0`: transposed convolution, kernel = stride = ratio; `1`: ConvNeXt block."""
+    """Transposed convolution with kernel = stride = ratio (`0`), then a ConvNeXt block (`1`)."""
 
     def __init__(self, width: int, ratio: int) -> None:
         super().__init__([CausalConvTranspose1d(width, width, ratio, stride=ratio), ConvNeXtBlock(width)])
 
-    def forward(self, x: Tensor, walk: HistoryWalk, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """`x` [B, N, width] -> [B, N * ratio, width], and the rows' lengths there."""
+    def forward(self, x: Tensor, histories: ConvHistories, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """`x` [B, N, width] -> [B, N * ratio, width]; `lengths` -> the valid lengths of the output."""
         up, block = self
         assert isinstance(up, CausalConvTranspose1d)
-        x = walk.run(up, x, lengths)
+        x = histories.run(up, x, lengths)
         lengths = None if lengths is None else lengths * up.stride
-        return block(x, walk, lengths), lengths
+        return block(x, histories, lengths), lengths
 
 
 class ResidualUnit(nn.Module):
-    """`x + conv2(act2(conv1(act1(x))))`; conv1 is dilated, conv2 has kernel 1."""
+    """`x + conv2(act2(conv1(act1(x))))`; conv1 is dilated, conv2 is pointwise."""
 
     def __init__(self, channels: int, dilation: int) -> None:
         super().__init__()
@@ -81,18 +81,18 @@ class ResidualUnit(nn.Module):
         self.conv2 = CausalConv1d(channels, channels, 1)
 
     @property
-    def adds_nothing(self) -> bool:
-        """True for a unit that is the identity by its weights: its last layer is zero, bias included."""
+    def is_identity(self) -> bool:
+        """True if conv2 is zero, including its bias, so that the unit returns its input."""
         return not any(bool(each.any()) for each in self.conv2.parameters())
 
-    def forward(self, x: Tensor, walk: HistoryWalk, lengths: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, histories: ConvHistories, lengths: Tensor | None) -> Tensor:
         """`x` [B, N, channels] -> the same shape."""
-        y = walk.run(self.conv1, x, lengths, self.act1)
-        return walk.run(self.conv2, y, lengths, self.act2, plus=x)
+        y = histories.run(self.conv1, x, lengths, self.act1)
+        return histories.run(self.conv2, y, lengths, self.act2, residual=x)
 
 
 class DecoderBlock(nn.Module):
-    """Snake, transposed convolution with overlap, three residual units (`block.0` ... `block.4`)."""
+    """SnakeBeta (`block.0`), transposed convolution (`block.1`), three residual units (`block.2` to `block.4`)."""
 
     def __init__(self, in_channels: int, out_channels: int, rate: int) -> None:
         super().__init__()
@@ -104,21 +104,21 @@ class DecoderBlock(nn.Module):
             ]
         )
 
-    def forward(self, x: Tensor, walk: HistoryWalk, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """`x` [B, N, in] -> [B, N * rate, out], and the rows' lengths there."""
+    def forward(self, x: Tensor, histories: ConvHistories, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """`x` [B, N, in] -> [B, N * rate, out]; `lengths` -> the valid lengths of the output."""
         activation, up, *units = self.block
         assert isinstance(activation, SnakeBeta)
         assert isinstance(up, CausalConvTranspose1d)
-        x = walk.run(up, x, lengths, activation)
+        x = histories.run(up, x, lengths, activation)
         lengths = None if lengths is None else lengths * up.stride
         for unit in units:
             if isinstance(unit, ResidualUnit):
-                x = unit(x, walk, lengths)
+                x = unit(x, histories, lengths)
         return x, lengths
 
 
-class WaveHead(nn.ModuleList):
-    """The whole synthesis: first convolution, decoder blocks, Snake, last convolution, clamp."""
+class WaveformDecoder(nn.ModuleList):
+    """Latents to waveform: convolution, decoder blocks, SnakeBeta, convolution, clamp."""
 
     def __init__(self, latent: int, width: int, rates: tuple[int, ...]) -> None:
         stages: list[nn.Module] = [CausalConv1d(latent, width, KERNEL)]
@@ -127,22 +127,22 @@ class WaveHead(nn.ModuleList):
             width //= 2
         super().__init__([*stages, SnakeBeta(width), CausalConv1d(width, 1, KERNEL)])
 
-    def forward(self, x: Tensor, walk: HistoryWalk, lengths: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, histories: ConvHistories, lengths: Tensor | None) -> Tensor:
         """Latents [B, N, latent] -> samples [B, N * rates] in [-1, 1]."""
         first, *blocks, activation, last = self
         assert isinstance(first, CausalConv1d)
         assert isinstance(activation, SnakeBeta)
         assert isinstance(last, CausalConv1d)
-        x = walk.run(first, x, lengths)
+        x = histories.run(first, x, lengths)
         for block in blocks:
-            x, lengths = block(x, walk, lengths)
-        return walk.run(last, x, lengths, activation).squeeze(2).clamp_(-1.0, 1.0)
+            x, lengths = block(x, histories, lengths)
+        return histories.run(last, x, lengths, activation).squeeze(2).clamp_(-1.0, 1.0)
 
 
-def pass_idle_units(head: WaveHead) -> None:
-    """Put the identity in place of residual units that add nothing. A history from before no longer fits."""
-    for stage in head:
+def remove_identity_units(decoder: WaveformDecoder) -> None:
+    """Replace residual units that return their input by `nn.Identity`. This changes the number of histories."""
+    for stage in decoder:
         if isinstance(stage, DecoderBlock):
-            for at, unit in enumerate(stage.block):
-                if isinstance(unit, ResidualUnit) and unit.adds_nothing:
-                    stage.block[at] = nn.Identity()
+            for index, unit in enumerate(stage.block):
+                if isinstance(unit, ResidualUnit) and unit.is_identity:
+                    stage.block[index] = nn.Identity()

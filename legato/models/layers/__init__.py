@@ -1,1 +1,1 @@
-"""Layers that more than one model is built of. They own weights alone; what the past left behind is an argument."""
+"""Layers shared by several models. Modules hold weights only; state (history, KV cache) is an argument."""

@@ -1,8 +1,8 @@
 """Scaled dot-product attention and sliding-window self-attention with an explicit history of keys and values.
 
-A history holds the last `window - 1` positions, keys already rotated. It starts empty: its positions exist, but the
-mask hides those before position 0, because a zero key still takes part in the softmax. Rows may be at different
-positions.
+A history holds the keys (after RoPE) and values of the last `window - 1` positions. It has this size from the start:
+positions before 0 hold zeros, and the mask hides them, because a zero key would still get softmax weight. The rows of a
+batch may be at different positions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from legato.models.layers.conv import advance
+from legato.models.layers.conv import next_history
 from legato.models.layers.linear import Linear
 from legato.models.layers.rope import RopeTables, apply_rope
 
@@ -33,12 +33,11 @@ def wide_dtype(x: Tensor) -> torch.dtype:
 def attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """Grouped-query scaled dot-product attention; softmax in float32 (float64 for float64 input).
 
-    `queries` [B, H, T, d]; `keys`, `values` [B, H_kv, P, d]; `mask` bool [B or 1, T, P], True where a query may look
-    (at least one key each), or None where every query sees every key. Returns [B, H, T, d].
+    `queries` [B, H, T, d]; `keys`, `values` [B, H_kv, P, d]; `mask` bool [B or 1, T, P], True where a query attends to
+    a key (at least one key per query); None: every query attends to every key. Returns [B, H, T, d].
 
-    With a mask the scores of hidden keys are replaced, so a hidden key may be NaN. Hidden values must be finite: their
-    weight is 0, and 0 times NaN is NaN. The H / H_kv heads of a group are rows of one matmul, so that keys are not
-    repeated in memory.
+    A masked key may be NaN, because its score is replaced. A masked value must be finite: its weight is 0, and 0 times
+    NaN is NaN. The H / H_kv query heads of a KV head are rows of one matmul, so keys are not repeated in memory.
     """
     if mask is None:
         return functional.scaled_dot_product_attention(queries, keys, values, enable_gqa=True)
@@ -54,29 +53,29 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None
 
 
 def window_mask(positions: Tensor, count: int, window: int) -> Tensor:
-    """What `count` new positions of each row may see of its history and of each other: [B, 1, count, window-1+count].
+    """Sliding-window causal mask over history and new positions, bool [B, 1, count, window - 1 + count].
 
-    `positions` [B] are the absolute positions of the rows' first new position, which is also how many came before.
-    Place j holds absolute position `positions - (window-1) + j`; query t sees the last `window` of them, itself
-    included, none before 0.
+    `positions` [B]: absolute position of each row's first new position, which equals the number of earlier ones. Key j
+    is at absolute position `positions - (window - 1) + j`. A query attends to itself and the `window - 1` positions
+    before it, but to none before 0.
     """
     past = window - 1
-    place = torch.arange(past + count, device=positions.device)
+    key = torch.arange(past + count, device=positions.device)
     query = torch.arange(count, device=positions.device)[:, None]
-    band = (place >= query) & (place <= query + past)
-    exists = place >= past - positions[:, None]
+    band = (key >= query) & (key <= query + past)
+    exists = key >= past - positions[:, None]
     return (band & exists[:, None, :])[:, None]
 
 
 def causal_mask(past: int, count: int, device: torch.device) -> Tensor:
-    """What `count` new positions may see of `past` earlier ones and of each other: [1, 1, count, past + count]."""
-    place = torch.arange(past + count, device=device)
+    """Causal mask of `count` new positions after `past` earlier ones, bool [1, 1, count, past + count]."""
+    key = torch.arange(past + count, device=device)
     query = torch.arange(past, past + count, device=device)
-    return (place <= query[:, None])[None, None]
+    return (key <= query[:, None])[None, None]
 
 
 class SelfAttention(nn.Module):
-    """Multi-head self-attention without biases; keys and values of the past are an argument."""
+    """Multi-head self-attention without biases. Past keys and values are an argument and a result."""
 
     def __init__(self, width: int, heads: int, kv_heads: int, head_dim: int) -> None:
         super().__init__()
@@ -87,9 +86,10 @@ class SelfAttention(nn.Module):
         self.o_proj = Linear(heads * head_dim, width, bias=False)
 
     def forward(self, x: Tensor, past: KeyValues, rope: RopeTables, mask: Tensor) -> tuple[Tensor, KeyValues]:
-        """`x` [B, T, width] at the positions of `rope`; `past` in front; `mask` [B, 1, T, past + T].
+        """Attend from `x` [B, T, width] to `past` and itself.
 
-        Returns the result [B, T, width] and past and new keys and values joined (the owner keeps what it needs).
+        `rope`: tables for the positions of `x`. `mask` bool [B, 1, T, past + T]. Returns [B, T, width] and the
+        concatenated past and new keys and values; the caller keeps what it needs.
         """
         rows, count, _ = x.shape
         queries = apply_rope(self.q_proj(x).view(rows, count, self.heads, self.head_dim).transpose(1, 2), rope)
@@ -98,13 +98,15 @@ class SelfAttention(nn.Module):
         joined = KeyValues(
             torch.cat((past.keys.to(keys.dtype), keys), dim=2), torch.cat((past.values.to(values.dtype), values), dim=2)
         )
-        mixed = attention(queries, *joined, mask[:, 0]).transpose(1, 2).reshape(rows, count, self.heads * self.head_dim)
-        y: Tensor = self.o_proj(mixed)
+        attended = (
+            attention(queries, *joined, mask[:, 0]).transpose(1, 2).reshape(rows, count, self.heads * self.head_dim)
+        )
+        y: Tensor = self.o_proj(attended)
         return y, joined
 
 
 class SlidingWindowAttention(SelfAttention):
-    """Self-attention in which position t sees `window` positions: t and the `window - 1` before it."""
+    """Self-attention in which position t attends to `window` positions: itself and the `window - 1` before it."""
 
     def __init__(self, width: int, heads: int, kv_heads: int, head_dim: int, window: int) -> None:
         super().__init__(width, heads, kv_heads, head_dim)
@@ -112,21 +114,21 @@ class SlidingWindowAttention(SelfAttention):
 
     @property
     def history_length(self) -> int:
-        """Past positions that the next window needs."""
+        """Number of past positions that the next window needs."""
         return self.window - 1
 
     @property
     def history_shape(self) -> tuple[int, int, int]:
-        """Heads, positions and head width of one row's keys (and of its values)."""
+        """Shape of one row's keys, and of its values: KV heads, positions, head_dim."""
         return self.kv_heads, self.history_length, self.head_dim
 
     def step(
         self, x: Tensor, history: KeyValues, rope: RopeTables, mask: Tensor, lengths: Tensor | None = None
     ) -> tuple[Tensor, KeyValues]:
-        """`forward` over a window whose row b has `lengths[b]` valid positions; returns the next history.
+        """`forward` over one window; returns the output and the next history.
 
-        `mask` is `window_mask` of the rows' positions.
+        `lengths` [B]: valid positions of each row; None: all. `mask`: `window_mask` of the rows' positions.
         """
         y, joined = self(x, history, rope, mask)
         keep = self.history_length
-        return y, KeyValues(advance(joined.keys, keep, lengths, 2), advance(joined.values, keep, lengths, 2))
+        return y, KeyValues(next_history(joined.keys, keep, lengths, 2), next_history(joined.values, keep, lengths, 2))

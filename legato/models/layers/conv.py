@@ -1,15 +1,14 @@
-"""Causal convolutions over time as matrix products, in windows: each is `(x, history, lengths?) -> (y, history)`.
+"""Streaming causal convolutions, computed as matmuls: `(x, history, lengths) -> (y, next history)`.
 
-Owns weights alone; the history is the caller's, starts as zeros, and is exactly the past input that later output needs.
-Joined windows equal one window over everything. Knows neither frames nor streams.
+A signal is processed in windows. The history holds exactly the past input positions that later outputs need; it starts
+as zeros. The outputs of consecutive windows, concatenated, equal the output of one window over the whole signal.
 
-Positions are rows: `x` is [B, N, channels]. What a kernel sees at one position is then a strided row of the joined
-input, and a convolution is the product of these rows with the weights, without a transpose anywhere.
+The layout is [B, N, channels]. The receptive field of an output position is then a slice of a row, so a convolution is
+one matmul of these slices with the weight, without any transpose.
 
-Contract of position alignment: a window always starts on a multiple of the stride, so the number of positions in a
-window (and each of `lengths`) must be a multiple of the stride; a window that is not is refused. Whoever has a rest
-keeps it until the stride is complete (the codec encoder keeps loose samples in its own history). The last window of a
-signal is completed by its owner, who alone knows how the signal is to be padded.
+Strided convolutions: every window must start at a multiple of the stride, so its length and each of `lengths` must be
+multiples of the stride (`StateError` otherwise). The caller holds incomplete strides back (the codec encoder keeps such
+samples in its own history) and pads the last window of a signal.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from torch.nn import functional
 from legato.errors import StateError
 
 BLOCK_VALUES = 2**20
-"""Input values that are laid out for one product: 4 MiB in float32, which caches hold. Longer windows take several."""
+"""Maximum size of the im2col matrix of one matmul, in values: 4 MiB in float32, so that it stays in the CPU cache."""
 
 Activation: TypeAlias = Callable[[Tensor, Tensor], object]
-"""Writes a function of its first argument to its second, which may be the same tensor."""
+"""`activation(x, out)` writes its result to `out`, which may be `x`."""
 
 
-def carry(x: Tensor, out: Tensor) -> None:
-    """The activation of a layer that has none."""
+def identity(x: Tensor, out: Tensor) -> None:
+    """The default activation: copy."""
     out.copy_(x)
 
 
-def advance(joined: Tensor, keep: int, lengths: Tensor | None, dim: int) -> Tensor:
-    """The last `keep` positions (axis `dim`) of each row's past and valid input: the history after a window.
+def next_history(joined: Tensor, keep: int, lengths: Tensor | None, dim: int) -> Tensor:
+    """The history after a window: the last `keep` positions (axis `dim`) of each row's history and valid input.
 
-    `joined` is history (`keep` positions) followed by the window; row b of the window has `lengths[b]` valid positions,
-    all of them where `lengths` is None. A row with length 0 gets its old history back.
+    `joined`: history (`keep` positions) followed by the window. `lengths` [B]: valid positions of each row's window;
+    None: all. A row of length 0 keeps its history.
     """
     if lengths is None:
         return joined.narrow(dim, joined.shape[dim] - keep, keep)
@@ -52,11 +51,11 @@ def advance(joined: Tensor, keep: int, lengths: Tensor | None, dim: int) -> Tens
     return joined.gather(dim, index.view(shape).expand(size))
 
 
-class Kernel(nn.Module):
-    """A convolution's weight and bias under their official names and shapes, in the memory order of its product.
+class ConvWeight(nn.Module):
+    """Weight and bias of a convolution, with the names and shapes of the official checkpoint.
 
-    `weight` [A, B, time] lies in memory as [A, time, B], so that the product's matrix is a view; `bias` [channels] or
-    None. Whoever puts another tensor in place of a weight keeps these strides, or every call pays for a copy.
+    `weight` [A, B, time] is stored in memory as [A, time, B], so that the matrix of the matmul is a view. `bias`
+    [channels] or None. A replacement of the weight must have the same strides; otherwise each call copies it.
     """
 
     def __init__(self, outer: int, inner: int, kernel_size: int, channels: int | None) -> None:
@@ -66,24 +65,24 @@ class Kernel(nn.Module):
         nn.init.kaiming_uniform_(self.weight, a=5**0.5)
 
     @property
-    def by_time(self) -> Tensor:
+    def time_major(self) -> Tensor:
         """The weight as [A, time, B], contiguous."""
         return self.weight.transpose(1, 2)
 
 
 class CausalLayer(nn.Module, ABC):
-    """What all convolutions here share: a kernel, and the past input that joins a window to the one before."""
+    """Base class of the convolutions: a weight, and a history of past input positions."""
 
-    def __init__(self, kernel: Kernel, in_channels: int, history_length: int) -> None:
+    def __init__(self, kernel: ConvWeight, in_channels: int, history_length: int) -> None:
         super().__init__()
         self.conv = kernel
         self.in_channels = in_channels
         self.history_length = history_length
-        """Past input positions that the next window needs."""
+        """Number of past input positions that the next window needs."""
 
     @property
     def history_shape(self) -> tuple[int, int]:
-        """Positions and channels of one row's history."""
+        """Shape of one row's history: positions, channels."""
         return self.history_length, self.in_channels
 
     def forward(
@@ -91,33 +90,33 @@ class CausalLayer(nn.Module, ABC):
         x: Tensor,
         history: Tensor,
         lengths: Tensor | None = None,
-        before: Activation = carry,
-        plus: Tensor | None = None,
+        activation: Activation = identity,
+        residual: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """`x` [B, N, in], `history` [B, history_length, in], `lengths` [B] valid positions of each row of `x`.
+        """Convolve one window.
 
-        `before` is applied to the window first; the history holds its results. Returns y [B, positions out, out], to
-        which `plus` of the same shape was added, and the next history, which shares no memory with the window. What y
-        holds behind a row's valid positions is meaningless. Raises StateError where a strided layer's N is not a
-        multiple of its stride.
+        `x` [B, N, in]; `history` [B, history_length, in]; `lengths` [B]: valid positions of each row of `x`, None: all.
+        `activation` is applied to `x` first, and the history holds its results. `residual` is added to the output and
+        has its shape. Returns y [B, N_out, out] and the next history, which shares no memory with `x`. The contents of
+        y after a row's valid positions are undefined. Raises `StateError` if N is not a multiple of the stride.
         """
         keep = self.history_length
         joined = x.new_empty(x.shape[0], keep + x.shape[1], x.shape[2])
         joined[:, :keep] = history
-        before(x, joined[:, keep:])
+        activation(x, joined[:, keep:])
         y = self.compute(joined)
-        return y if plus is None else y.add_(plus), advance(joined, keep, lengths, 1).clone()
+        return y if residual is None else y.add_(residual), next_history(joined, keep, lengths, 1).clone()
 
     @abstractmethod
     def compute(self, joined: Tensor) -> Tensor:
-        """The layer's output for `joined` [B, history_length + N, in], contiguous."""
+        """The output for `joined`, history and window: [B, history_length + N, in], contiguous."""
 
 
 class CausalConv1d(CausalLayer):
-    """Convolution whose output at position t sees inputs up to the end of t's stride and nothing later.
+    """Causal convolution: output i depends on inputs up to `i * stride + stride - 1`.
 
-    Output i sees inputs up to `i * stride + stride - 1`. The history is what the kernel spans beyond one stride.
-    `conv.weight` [out, in, kernel], `conv.bias` [out].
+    The history has the length of the receptive field minus one stride. `conv.weight` [out, in, kernel], `conv.bias`
+    [out].
     """
 
     def __init__(
@@ -131,47 +130,47 @@ class CausalConv1d(CausalLayer):
         bias: bool = True,
     ) -> None:
         span = (kernel_size - 1) * dilation + 1
-        kernel = Kernel(out_channels, in_channels, kernel_size, out_channels if bias else None)
+        kernel = ConvWeight(out_channels, in_channels, kernel_size, out_channels if bias else None)
         super().__init__(kernel, in_channels, max(span - stride, 0))
         self.kernel_size, self.stride, self.dilation = kernel_size, stride, dilation
 
     def compute(self, joined: Tensor) -> Tensor:
-        """[B, N / stride, out]: the rows that the kernel sees, times the weights."""
-        fresh = joined.shape[1] - self.history_length
-        if fresh % self.stride:
+        """[B, N / stride, out]: matmul of the receptive fields (im2col) with the weight."""
+        new = joined.shape[1] - self.history_length
+        if new % self.stride:
             raise StateError(
-                f"a window of {fresh} positions is not a multiple of the stride {self.stride}: "
-                "hold the rest back until the stride is complete"
+                f"a window of {new} positions is not a multiple of the stride {self.stride}: "
+                "hold the remaining positions back until the stride is complete"
             )
-        seen = self._seen(joined, fresh // self.stride)
-        at_once = max(BLOCK_VALUES // (seen.shape[0] * self.kernel_size * self.in_channels), 1)
-        if seen.shape[1] <= at_once:
-            return self._product(seen)
-        return torch.cat([self._product(part) for part in torch.split(seen, at_once, dim=1)], dim=1)
+        fields = self._receptive_fields(joined, new // self.stride)
+        block = max(BLOCK_VALUES // (fields.shape[0] * self.kernel_size * self.in_channels), 1)
+        if fields.shape[1] <= block:
+            return self._matmul(fields)
+        return torch.cat([self._matmul(part) for part in torch.split(fields, block, dim=1)], dim=1)
 
-    def _seen(self, joined: Tensor, count: int) -> Tensor:
-        """A view [B, count, kernel, in] of what the kernel sees at each position; neighbours overlap."""
+    def _receptive_fields(self, joined: Tensor, count: int) -> Tensor:
+        """The receptive fields of `count` outputs, as an overlapping view [B, count, kernel, in]."""
         rows, positions, width = joined.shape
         return joined.as_strided(
             (rows, count, self.kernel_size, width),
             (positions * width, self.stride * width, self.dilation * width, 1),
         )
 
-    def _product(self, seen: Tensor) -> Tensor:
-        rows, count, taps, width = seen.shape
-        matrix = self.conv.by_time.flatten(1)
-        y = functional.linear(seen.reshape(rows * count, taps * width), matrix, self.conv.bias)
+    def _matmul(self, fields: Tensor) -> Tensor:
+        rows, count, taps, width = fields.shape
+        matrix = self.conv.time_major.flatten(1)
+        y = functional.linear(fields.reshape(rows * count, taps * width), matrix, self.conv.bias)
         return y.view(rows, count, matrix.shape[0])
 
 
 class CausalDepthwiseConv1d(CausalLayer):
-    """Convolution of each channel by itself; it sums in float32 at least. `conv.weight` [channels, 1, kernel]."""
+    """Depthwise causal convolution, accumulated in float32 or wider. `conv.weight` [channels, 1, kernel]."""
 
     def __init__(self, channels: int, kernel_size: int) -> None:
-        super().__init__(Kernel(channels, 1, kernel_size, channels), channels, kernel_size - 1)
+        super().__init__(ConvWeight(channels, 1, kernel_size, channels), channels, kernel_size - 1)
 
     def compute(self, joined: Tensor) -> Tensor:
-        """[B, N, channels]: one tap after the other, the oldest first."""
+        """[B, N, channels]: the sum over taps, oldest first."""
         count = joined.shape[1] - self.history_length
         wide = joined if joined.dtype == torch.float64 else joined.float()
         taps = self.conv.weight[:, 0].t().to(wide.dtype, memory_format=torch.contiguous_format)
@@ -183,38 +182,40 @@ class CausalDepthwiseConv1d(CausalLayer):
 
 
 class CausalConvTranspose1d(CausalLayer):
-    """Transposed convolution: every input position gives `stride` output positions, at once and for good.
+    """Causal transposed convolution: each input position yields `stride` final output positions.
 
-    The kernel is a whole number of strides. Where it is more than one, blocks overlap: output block t also holds what
-    the inputs before t left there. The history is those inputs, so that a block is one product, the bias is added once,
-    and the sum has one order. The official trim of `kernel - stride` positions on the right is what this never emits.
-    `conv.weight` [in, out, kernel], `conv.bias` [out].
+    The kernel size is a multiple of the stride. If it is larger, output blocks overlap: block t also depends on the
+    `kernel / stride - 1` inputs before t, which are the history. Each block is therefore one matmul, adds the bias once
+    and sums in a fixed order; overlap-add would sum in an order that depends on the windows. The official layer trims
+    `kernel - stride` positions on the right; they are never computed here. `conv.weight` [in, out, kernel], `conv.bias`
+    [out].
     """
 
     def __init__(self, in_channels: int, out_channels: int, kernel_size: int, *, stride: int) -> None:
         if kernel_size % stride:
-            raise ValueError(f"a transposed kernel of {kernel_size} is not a whole number of strides of {stride}")
+            raise ValueError(f"kernel size {kernel_size} is not a multiple of stride {stride}")
         super().__init__(
-            Kernel(in_channels, out_channels, kernel_size, out_channels), in_channels, kernel_size // stride - 1
+            ConvWeight(in_channels, out_channels, kernel_size, out_channels), in_channels, kernel_size // stride - 1
         )
         self.stride = stride
 
     def compute(self, joined: Tensor) -> Tensor:
-        """[B, N * stride, out]: inputs, newest first, times what each leaves in a block."""
+        """[B, N * stride, out]: matmul of each position and its predecessors, newest first, with the weight."""
         keep, rows = self.history_length, joined.shape[0]
         count = joined.shape[1] - keep
         assert self.conv.bias is not None
-        reaching = [joined[:, keep - age : keep - age + count] for age in range(keep + 1)]
-        inputs = torch.stack(reaching, dim=-1).view(rows * count, self.in_channels * (keep + 1))
-        leaves = self.conv.by_time.reshape(inputs.shape[1], -1)
-        y = torch.addmm(self.conv.bias.repeat(self.stride), inputs, leaves)
+        by_age = [joined[:, keep - age : keep - age + count] for age in range(keep + 1)]
+        inputs = torch.stack(by_age, dim=-1).view(rows * count, self.in_channels * (keep + 1))
+        matrix = self.conv.time_major.reshape(inputs.shape[1], -1)
+        y = torch.addmm(self.conv.bias.repeat(self.stride), inputs, matrix)
         return y.view(rows, count * self.stride, self.conv.bias.shape[0])
 
 
-class HistoryWalk:
-    """Hands the histories of a stack to its convolutions in the order in which they run, and collects the next ones.
+class ConvHistories:
+    """The convolution histories of a model during one forward call.
 
-    Lives for one forward call. Layers without a history are run and take none.
+    `run` passes each convolution its history, in execution order, and collects the next one. Convolutions without a
+    history are run, too.
     """
 
     def __init__(self, histories: Sequence[Tensor]) -> None:
@@ -226,24 +227,24 @@ class HistoryWalk:
         layer: CausalLayer,
         x: Tensor,
         lengths: Tensor | None = None,
-        before: Activation = carry,
-        plus: Tensor | None = None,
+        activation: Activation = identity,
+        residual: Tensor | None = None,
     ) -> Tensor:
-        """Run `layer` over the window `x`, after the activation `before`, with the next history; `plus` is added."""
+        """Run `layer` over the window `x` with its history; the other arguments are those of `CausalLayer.forward`."""
         if layer.history_length == 0:
-            return layer.forward(x, x[:, :0], before=before, plus=plus)[0]
-        y, history = layer.forward(x, self._old[len(self._new)], lengths, before, plus)
+            return layer.forward(x, x[:, :0], activation=activation, residual=residual)[0]
+        y, history = layer.forward(x, self._old[len(self._new)], lengths, activation, residual)
         self._new.append(history)
         return y
 
-    def done(self) -> tuple[Tensor, ...]:
-        """The next histories; StateError if some were not used."""
+    def updated(self) -> tuple[Tensor, ...]:
+        """The next histories. Raises `StateError` if a history was not used."""
         if len(self._new) != len(self._old):
-            raise StateError(f"{len(self._old)} histories for {len(self._new)} convolutions")
+            raise StateError(f"{len(self._old)} histories were given, but {len(self._new)} convolutions ran")
         return tuple(self._new)
 
 
 def history_shapes(module: nn.Module) -> tuple[tuple[int, int], ...]:
-    """Positions and channels of the history of every convolution in `module` that has one, in order of registration."""
+    """History shapes (positions, channels) of the convolutions in `module` that have one, in order of registration."""
     layers = (each for each in module.modules() if isinstance(each, CausalLayer))
     return tuple(layer.history_shape for layer in layers if layer.history_length > 0)

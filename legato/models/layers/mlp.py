@@ -1,4 +1,7 @@
-"""Feed-forward blocks. Own their weights; know neither time nor batch."""
+"""Feed-forward blocks: SwiGLU (talker, code predictor, codec decoder) and GELU MLP (codec encoder).
+
+Both act on each position separately. Parameter names are those of the official files.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from legato.models.layers.linear import Linear
 
 
 class SwiGLU(nn.Module):
-    """`down(silu(gate(x)) * up(x))`, no biases; parameter names as in the official files."""
+    """`down(silu(gate(x)) * up(x))`, without biases."""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
@@ -24,12 +27,12 @@ class SwiGLU(nn.Module):
         return y
 
     def gate_and_up(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Both inner vectors of `x`, [..., inner] each."""
+        """Gate and up projections of `x`, [..., inner] each."""
         return self.gate_proj(x), self.up_proj(x)
 
 
 class GeluMLP(nn.Module):
-    """`fc2(gelu(fc1(x)))` with the exact (erf) GELU, no biases; parameter names as in the official files."""
+    """`fc2(gelu(fc1(x)))` with the exact (erf) GELU, without biases."""
 
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()

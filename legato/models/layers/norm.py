@@ -1,4 +1,7 @@
-"""RMSNorm. Owns its weight vector for the life of the model; knows neither time nor batch."""
+"""RMSNorm with the numerics of the official models: float32 statistics, cast to the input dtype, then the weight.
+
+Statistics are over the last axis, so no row depends on another.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from torch.nn import functional
 
 
 class RMSNorm(nn.Module):
-    """Root-mean-square norm over the last axis: computed in float32, cast to the input's dtype, then multiplied.
+    """RMS norm over the last axis: normalized in float32, cast to the input dtype, then multiplied by the weight.
 
-    The order (cast before the weight) is that of the official models and matters in bfloat16. Float64 input is computed
+    The cast comes before the weight, as in the official models; this matters in bfloat16. Float64 input is normalized
     in float64.
     """
 

@@ -50,7 +50,7 @@ class TalkerModel(nn.Module):
 
 
 class Talker(nn.Module):
-    """Prompt and frames in, hidden states out. `forward` uses a cache, `forward_whole` does not."""
+    """Prompt and frames in, hidden states out. `forward` uses a cache, `forward_uncached` does not."""
 
     def __init__(self, config: TalkerConfig) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class Talker(nn.Module):
         hidden: Tensor = self.model.norm(states)
         return hidden
 
-    def forward_whole(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
+    def forward_uncached(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """Whole sequences without a cache, usable under autograd: `x` [B, T, D] -> hidden [B, T, D].
 
         `valid` bool [B, T] marks the real positions (padding may be on either side); None: all.

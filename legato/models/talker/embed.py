@@ -1,6 +1,6 @@
-"""What the talker is fed: a prompt plan -> its input rows; a frame and the next text token -> the next input row.
+"""Inputs of the talker: a prompt plan, or a frame and the next text token, as input vectors.
 
-Owns nothing. Knows no cache and no sequence; the residual codes' embeddings belong to the code predictor.
+The residual codes are embedded with the code predictor's embeddings, as in the official models.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def embed_prompt(
     speaker_vector: Tensor | None = None,
     reference_codes: Tensor | None = None,
 ) -> Tensor:
-    """The input rows of a prompt, [P, D]: each the sum of the parts that its `PromptRow` names.
+    """The input vectors of a prompt, [P, D]: for each `PromptRow`, the sum of the embeddings of its parts.
 
-    `speaker_vector` [D] and `reference_codes` int64 [T, Q] are the voice's; a plan that names one which the voice does
-    not have is a `StateError`.
+    `speaker_vector` [D] and `reference_codes` int64 [T, Q] belong to the voice. Raises `StateError` if the plan uses
+    one that is None.
     """
     weight = talker.model.codec_embedding.weight
     x = torch.zeros(len(plan.rows), weight.shape[1], dtype=weight.dtype, device=weight.device)
@@ -41,30 +41,30 @@ def embed_prompt(
         x[[at for at, _ in codes]] += talker.model.codec_embedding(_ids([code for _, code in codes], x))
     if frames:
         if reference_codes is None:
-            raise StateError("the prompt plan names reference frames, and the voice has no reference codes")
+            raise StateError("the prompt plan contains reference frames, but the voice has no reference codes")
         chosen = reference_codes.to(x.device)[_ids([frame for _, frame in frames], x)]
         x[[at for at, _ in frames]] += frame_vectors(talker, predictor, chosen)
     if speakers:
         if speaker_vector is None:
-            raise StateError("the prompt plan names a speaker vector, and the voice has none")
+            raise StateError("the prompt plan contains a speaker vector, but the voice has none")
         x[speakers] += speaker_vector.to(x)
     return x
 
 
 def text_vectors(talker: Talker, tokens: Sequence[TextToken]) -> Tensor:
-    """Text tokens -> [len(tokens), D], in one call."""
+    """Embed text tokens: [len(tokens), D]."""
     return talker.embed_text(torch.tensor(list(tokens), dtype=torch.int64, device=talker.codec_head.weight.device))
 
 
 def frame_vectors(talker: Talker, predictor: CodePredictor, frames: Tensor) -> Tensor:
-    """Frames int64 [B, Q] -> [B, D]: the sum of the embeddings of the codebooks that the model feeds back."""
+    """Embed frames int64 [B, Q]: the sum over the `feedback_codebooks` first codebooks, [B, D]."""
     parts = [talker.model.codec_embedding(frames[:, 0])]
     parts += [predictor.model.codec_embedding[j](frames[:, j + 1]) for j in range(talker.config.feedback_codebooks - 1)]
     return torch.stack(parts, dim=1).sum(dim=1)
 
 
 def next_input(talker: Talker, predictor: CodePredictor, frames: Tensor, text: Tensor) -> Tensor:
-    """The input row after a frame, [B, D]: `frames` int64 [B, Q] and text tokens int64 [B, ids per token]."""
+    """The talker's next input, [B, D]: `frames` int64 [B, Q] plus text tokens int64 [B, ids per token]."""
     return frame_vectors(talker, predictor, frames) + talker.embed_text(text)
 
 

@@ -23,7 +23,7 @@ from legato.kernels.codec_library import CodecLibrary, codec_library
 from legato.models.codec.decoder import CodecDecoder
 from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool, join_rows
 from legato.models.codec.upsample import SnakeBeta
-from legato.models.layers.conv import CausalConv1d, CausalConvTranspose1d, CausalLayer, carry
+from legato.models.layers.conv import CausalConv1d, CausalConvTranspose1d, CausalLayer, identity
 from tests.engine.tiny import tiny_model
 from tests.kernels.older_cpus import NO_TILES, OLDER, as_wanted, compiler_name
 from tests.models.codec.tiny_codec import DECODER, EMBEDDED, tiny_decoder
@@ -60,14 +60,14 @@ def codes_of(config: CodecDecoderConfig, rows: int, frames: int, seed: int = 0) 
 
 
 def whole(decoder: CodecDecoder, codes: Tensor) -> Tensor:
-    samples: Tensor = decoder(decoder.fresh(codes.shape[0]), codes)[0]
+    samples: Tensor = decoder(decoder.initial_history(codes.shape[0]), codes)[0]
     return samples
 
 
 def streamed(decoder: CodecDecoder, codes: Tensor, sizes: list[int], *, forget: bool = False) -> Tensor:
-    history, parts = decoder.fresh(codes.shape[0]), []
+    history, parts = decoder.initial_history(codes.shape[0]), []
     for window in torch.split(codes, sizes, dim=1):
-        samples, history = decoder(decoder.fresh(codes.shape[0]) if forget else history, window)
+        samples, history = decoder(decoder.initial_history(codes.shape[0]) if forget else history, window)
         parts.append(samples)
     return torch.cat(parts, dim=1)
 
@@ -110,7 +110,7 @@ def test_the_same_holds_where_vectors_are_narrow(dtype: torch.dtype, cpu: str) -
 def test_rows_of_different_lengths_are_as_alone_to_the_bit(dtype: torch.dtype) -> None:
     decoder, lengths = pair(DECODER, dtype)[1], [4, 0, 2]
     codes = codes_of(DECODER, 3, 8)
-    _, start = decoder(decoder.fresh(3), codes[:, :4])
+    _, start = decoder(decoder.initial_history(3), codes[:, :4])
     samples, after = decoder(start, codes[:, 4:], torch.tensor(lengths))
     for row, length in enumerate(lengths):
         own, history = decoder(start.select([row]), codes[row : row + 1, 4 : 4 + length])
@@ -126,8 +126,8 @@ def same(one: CodecHistory, other: CodecHistory) -> bool:
 @pytest.mark.parametrize("dtype", BOTH)
 def test_nan_shows_and_stays_in_its_row(dtype: torch.dtype) -> None:
     decoder, codes = pair(DECODER, dtype)[1], codes_of(DECODER, 2, 4)
-    poisoned = CodecStatePool(decoder.fresh(1)).gather(CodecRows.of([0]))
-    samples, _ = decoder(join_rows([poisoned, decoder.fresh(1)]), codes)
+    poisoned = CodecStatePool(decoder.initial_history(1)).gather(CodecRows.of([0]))
+    samples, _ = decoder(join_rows([poisoned, decoder.initial_history(1)]), codes)
     assert samples[0].isnan().any()
     assert torch.equal(samples[1:], whole(decoder, codes[1:]))
 
@@ -294,16 +294,16 @@ def test_snake_is_good_for_small_and_large_arguments() -> None:
     layer, snake = snake_alone(torch.zeros(16))
     for size in (1e-3, 1.0, 30.0, 1e3, 1e5, 1e6):
         x = size * torch.randn(1, 500, 16, generator=torch.Generator().manual_seed(3))
-        wave = layer(x, x[:, :0], before=snake)[0].double() - x.double()
+        wave = layer(x, x[:, :0], activation=snake)[0].double() - x.double()
         exact = x.double().sin().square()
         assert float((wave - exact).abs().max()) <= 2e-7 + 1e-7 * float(x.abs().max())  # the sum's own rounding
     for bad in (float("nan"), float("inf")):
-        assert layer(torch.full((1, 1, 16), bad), torch.zeros(1, 0, 16), before=snake)[0].isnan().all()
+        assert layer(torch.full((1, 1, 16), bad), torch.zeros(1, 0, 16), activation=snake)[0].isnan().all()
 
 
 def test_a_packed_layer_takes_a_packed_activation_alone() -> None:
     layer, _ = snake_alone(torch.zeros(4))
     x = torch.randn(1, 3, 4)
-    assert torch.equal(layer(x, x[:, :0], before=carry)[0], x)
+    assert torch.equal(layer(x, x[:, :0], activation=identity)[0], x)
     with pytest.raises(StateError, match="cannot apply"):
-        layer(x, x[:, :0], before=SnakeBeta(4))
+        layer(x, x[:, :0], activation=SnakeBeta(4))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from legato.models.code_predictor.predict import predict_frame, predict_frame_whole_logits
+from legato.models.code_predictor.predict import frame_logits_uncached, predict_frame
 from legato.models.code_predictor.predictor import CodePredictor
 from legato.models.sampling import Sampled, SamplerSettings, SamplingRows, sample
 from legato.types import SamplingParams
@@ -86,7 +86,7 @@ def whole_agrees(
 ) -> bool:
     hidden, _, noise = data
     with torch.inference_mode():
-        logits = predict_frame_whole_logits(predictor, embedding, hidden, drawn.codes)
+        logits = frame_logits_uncached(predictor, embedding, hidden, drawn.codes)
     again = [sample(logits[:, j], residual(*[how] * len(hidden)), noise[:, j + 1]).codes for j in range(CODEBOOKS - 1)]
     return torch.equal(torch.stack(again, dim=1), drawn.codes[:, 1:])
 
@@ -126,7 +126,7 @@ def test_stepwise_logits_equal_whole_logits_in_float32(monkeypatch: pytest.Monke
     stepwise = torch.stack(seen, dim=1)
     seen.clear()
     with torch.inference_mode():
-        whole = predict_frame_whole_logits(predictor, embedding, data[0], drawn.codes)
+        whole = frame_logits_uncached(predictor, embedding, data[0], drawn.codes)
     assert (stepwise - whole).abs().max() < 1e-4
     assert (stepwise - whole.roll(1, dims=1)).abs().max() > 1.0
 
@@ -186,8 +186,8 @@ def test_bfloat16_agrees_with_float32_on_most_first_choices() -> None:
     hidden, _, _ = frames(64, torch.bfloat16)
     codes = torch.randint(0, CODES, (64, CODEBOOKS), generator=torch.Generator().manual_seed(3))
     with torch.inference_mode():
-        ours = predict_frame_whole_logits(low, embedding, hidden, codes)
-        reference = predict_frame_whole_logits(exact, embedding.float(), hidden.float(), codes)
+        ours = frame_logits_uncached(low, embedding, hidden, codes)
+        reference = frame_logits_uncached(exact, embedding.float(), hidden.float(), codes)
     assert ours.dtype == torch.float32
     agreement = (ours.argmax(-1) == reference.argmax(-1)).float().mean()
     assert agreement > 0.93
@@ -199,7 +199,7 @@ def test_whole_frame_carries_gradients_to_all_that_is_used() -> None:
     predictor, embedding = make_predictor(width=24), talker_embedding(torch.float32)
     hidden, _, _ = frames(8, torch.float32)
     codes = torch.randint(0, CODES, (8, CODEBOOKS), generator=torch.Generator().manual_seed(3))
-    torch.autograd.backward(predict_frame_whole_logits(predictor, embedding, hidden, codes).logsumexp(-1).sum())
+    torch.autograd.backward(frame_logits_uncached(predictor, embedding, hidden, codes).logsumexp(-1).sum())
     silent = [
         name for name, weight in predictor.named_parameters() if weight.grad is None or not weight.grad.abs().sum() > 0
     ]

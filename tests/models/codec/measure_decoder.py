@@ -24,7 +24,7 @@ def seconds_of(decoder: CodecDecoder, rows: int, frames: int) -> list[float]:
     """Seconds of each of `CALLS` calls, in ascending order."""
     config, taken = decoder.config, []
     codes = torch.randint(config.codebook_size, (rows, frames, config.num_quantizers))
-    history = decoder.fresh(rows)
+    history = decoder.initial_history(rows)
     for call in range(WARM + CALLS):
         began = time.perf_counter()
         _, history = decoder.forward(history, codes)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from legato.config.model import CodecDecoderConfig
 from legato.models.codec.decoder import CodecDecoder
 from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool, join_rows
-from legato.models.codec.upsample import ResidualUnit, pass_idle_units
+from legato.models.codec.upsample import ResidualUnit, remove_identity_units
 from tests.models.codec.tiny_codec import DECODER, EMBEDDED, tiny_decoder
 
 EXACT, FULL_SCALE_FP32 = 1e-11, 2e-5
@@ -35,12 +35,12 @@ def codes_of(config: CodecDecoderConfig, frames: int, *, rows: int = 1, seed: in
 
 
 def whole(decoder: CodecDecoder, codes: Tensor) -> Tensor:
-    samples: Tensor = decoder(decoder.fresh(codes.shape[0]), codes)[0]
+    samples: Tensor = decoder(decoder.initial_history(codes.shape[0]), codes)[0]
     return samples
 
 
 def streamed(decoder: CodecDecoder, codes: Tensor, sizes: list[int], start: CodecHistory | None = None) -> Tensor:
-    history, parts, at = start or decoder.fresh(codes.shape[0]), [], 0
+    history, parts, at = start or decoder.initial_history(codes.shape[0]), [], 0
     for size in sizes:
         samples, history = decoder(history, codes[:, at : at + size])
         assert samples.shape == (codes.shape[0], size * decoder.frame_samples)
@@ -102,7 +102,7 @@ def test_reference_then_generated() -> None:
     decoder = tiny_decoder()
     codes = codes_of(DECODER, 301)
     oracle = whole(decoder, codes)
-    _, after_reference = decoder(decoder.fresh(1), codes[:, :101])
+    _, after_reference = decoder(decoder.initial_history(1), codes[:, :101])
     snapshot = after_reference.clone()
     for _ in range(2):  # the snapshot stays good: the reference is decoded once, ever
         samples = streamed(decoder, codes[:, 101:], equal_windows(200, 25), snapshot)
@@ -145,7 +145,7 @@ def test_rows_at_different_positions_resting_and_padded() -> None:
     decoder, drawn = tiny_decoder(), random.Random(3)
     lengths, slots = [17, 9, 30, 1], [2, 5, 0, 3]
     codes = codes_of(DECODER, max(lengths), rows=4, seed=9)
-    pool = CodecStatePool(decoder.fresh(6))
+    pool = CodecStatePool(decoder.initial_history(6))
     pool.reset(CodecRows.of(slots))
     at = [0] * 4
     parts: list[list[Tensor]] = [[] for _ in lengths]
@@ -182,15 +182,15 @@ def test_nan_stays_in_its_row() -> None:
     """A poisoned neighbour changes nothing, and a stream that reads a slot without a lease shows it."""
     decoder = tiny_decoder()
     codes = codes_of(DECODER, 8, rows=2)
-    poisoned = CodecStatePool(decoder.fresh(1)).gather(CodecRows.of([0]))
-    samples, _ = decoder(join_rows([poisoned, decoder.fresh(1)]), codes)
+    poisoned = CodecStatePool(decoder.initial_history(1)).gather(CodecRows.of([0]))
+    samples, _ = decoder(join_rows([poisoned, decoder.initial_history(1)]), codes)
     assert samples[0].isnan().any()
     assert error(samples[1:], whole(decoder, codes[1:])) <= EXACT
 
 
 def test_no_valid_frame_changes_nothing() -> None:
     decoder = tiny_decoder()
-    _, history = decoder(decoder.fresh(2), codes_of(DECODER, 7, rows=2))
+    _, history = decoder(decoder.initial_history(2), codes_of(DECODER, 7, rows=2))
     samples, after = decoder(history, codes_of(DECODER, 3, rows=2), torch.tensor([0, 0]))
     assert not samples.any()
     assert all(torch.equal(one, other) for one, other in zip(history.tensors(), after.tensors(), strict=True))
@@ -198,7 +198,7 @@ def test_no_valid_frame_changes_nothing() -> None:
 
 def test_forward_leaves_its_history_alone() -> None:
     decoder = tiny_decoder()
-    _, history = decoder(decoder.fresh(1), codes_of(DECODER, 7))
+    _, history = decoder(decoder.initial_history(1), codes_of(DECODER, 7))
     before = history.clone()
     decoder(history, codes_of(DECODER, 3))
     assert all(torch.equal(one, other) for one, other in zip(history.tensors(), before.tensors(), strict=True))
@@ -206,7 +206,7 @@ def test_forward_leaves_its_history_alone() -> None:
 
 def test_half_precision_runs_and_returns_float32() -> None:
     decoder = tiny_decoder(dtype=torch.bfloat16)
-    samples, history = decoder(decoder.fresh(1), codes_of(DECODER, 5))
+    samples, history = decoder(decoder.initial_history(1), codes_of(DECODER, 5))
     assert samples.dtype == torch.float32
     assert {tensor.dtype for tensor in history.tensors()[1:]} == {torch.bfloat16}
     assert error(samples, whole(tiny_decoder(dtype=torch.float32), codes_of(DECODER, 5))) < 0.2
@@ -231,12 +231,12 @@ def idle(decoder: CodecDecoder, *which: tuple[int, int]) -> CodecDecoder:
 def test_units_that_add_nothing_are_passed() -> None:
     decoder = idle(tiny_decoder(), (2, 2), (2, 4))
     codes = codes_of(DECODER, 20)
-    oracle, histories = whole(decoder, codes), len(decoder.fresh(1).convs)
-    pass_idle_units(decoder.decoder)
+    oracle, histories = whole(decoder, codes), len(decoder.initial_history(1).convs)
+    remove_identity_units(decoder.decoder)
     passed = {(2, 2), (2, 4)}
     for place in ((stage, unit) for stage in (1, 2) for unit in (2, 3, 4)):
         assert isinstance(unit_of(decoder, *place), nn.Identity if place in passed else ResidualUnit)
-    assert len(decoder.fresh(1).convs) == histories - len(passed)
+    assert len(decoder.initial_history(1).convs) == histories - len(passed)
     assert torch.equal(whole(decoder, codes), oracle)
     assert error(streamed(decoder, codes, [1] * 20), oracle) <= EXACT
 
@@ -244,5 +244,5 @@ def test_units_that_add_nothing_are_passed() -> None:
 def test_a_unit_with_one_weight_is_not_passed() -> None:
     decoder = idle(tiny_decoder(), (2, 2))
     decoder.get_parameter("decoder.2.block.2.conv2.conv.bias")[3] = 1e-3
-    pass_idle_units(decoder.decoder)
+    remove_identity_units(decoder.decoder)
     assert isinstance(unit_of(decoder, 2, 2), ResidualUnit)

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from legato.errors import ReferenceAudioError
 from legato.models.codec import encoder as encoder_module
-from legato.models.codec.encoder import CodecEncoder, complete
+from legato.models.codec.encoder import CodecEncoder, pad_to_stride
 from legato.models.layers.attention import KeyValues
 from legato.models.layers.conv import CausalConv1d
 from tests.models.codec.tiny_codec import ENCODER, ENCODER_FRAME_SAMPLES, tiny_encoder
@@ -31,7 +31,7 @@ def samples_of(length: int, *, rows: int = 1, seed: int = 0) -> Tensor:
 
 def in_pieces(encoder: CodecEncoder, samples: Tensor, sizes: list[int]) -> Tensor:
     """Codes when pieces of `sizes` arrive and the rest comes with the end."""
-    history, parts, at = encoder.fresh(samples.shape[0]), [], 0
+    history, parts, at = encoder.initial_history(samples.shape[0]), [], 0
     for size in sizes:
         codes, history = encoder(history, samples[:, at : at + size])
         parts.append(codes)
@@ -95,12 +95,12 @@ def test_a_long_reference_in_pieces(size: int) -> None:
 def test_a_forgotten_history_shows() -> None:
     encoder, samples = tiny_encoder(), samples_of(240)
     whole, _ = encoder.encode(samples)
-    first, history = encoder(encoder.fresh(1), samples[:, :120])
+    first, history = encoder(encoder.initial_history(1), samples[:, :120])
     for broken in (
-        encoder.fresh(1),
-        replace(history, convs=encoder.fresh(1).convs),
-        replace(history, latent_tail=encoder.fresh(1).latent_tail),
-        replace(history, keys=encoder.fresh(1).keys, values=encoder.fresh(1).values, positions=0),
+        encoder.initial_history(1),
+        replace(history, convs=encoder.initial_history(1).convs),
+        replace(history, latent_tail=encoder.initial_history(1).latent_tail),
+        replace(history, keys=encoder.initial_history(1).keys, values=encoder.initial_history(1).values, positions=0),
     ):
         rest, _ = encoder.finish(broken, samples[:, 120:])
         assert not torch.equal(torch.cat((first, rest), dim=1), whole)
@@ -124,10 +124,10 @@ def test_different_lengths_in_one_batch() -> None:
 
 def test_the_end_is_padded_with_zeros_or_the_last_value() -> None:
     x, lengths = torch.arange(1.0, 11).view(2, 5, 1), torch.tensor([5, 2])
-    zeros, frames = complete(x, lengths, 3, replicate=False)
+    zeros, frames = pad_to_stride(x, lengths, 3, replicate=False)
     assert zeros[..., 0].tolist() == [[1, 2, 3, 4, 5, 0], [6, 7, 0, 0, 0, 0]]
     assert frames.tolist() == [2, 1]
-    last, _ = complete(x, lengths, 3, replicate=True)
+    last, _ = pad_to_stride(x, lengths, 3, replicate=True)
     assert last[..., 0].tolist() == [[1, 2, 3, 4, 5, 5], [6, 7, 7, 7, 7, 7]]
 
 
@@ -146,7 +146,7 @@ def test_silence_and_nothing() -> None:
     codes, frames = encoder.encode(torch.zeros(1, 0))
     assert codes.shape == (1, 0, ENCODER.valid_quantizers)
     assert frames.tolist() == [0]
-    history = encoder.fresh(1)
+    history = encoder.initial_history(1)
     codes, history = encoder(history, torch.zeros(1, 7))
     assert codes.shape[1] == 0
     assert history.pending.shape[1] == 7
@@ -159,7 +159,7 @@ def test_the_limit_of_a_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder.encode(fits)
     with pytest.raises(ReferenceAudioError, match=r"at least 11 frames; at most 10 \(120 samples\)"):
         encoder.encode(samples_of(10 * ENCODER_FRAME_SAMPLES + 1))
-    _, history = encoder(encoder.fresh(1), fits)
+    _, history = encoder(encoder.initial_history(1), fits)
     with pytest.raises(ReferenceAudioError):
         encoder.finish(history, samples_of(1))
 

@@ -6,19 +6,19 @@ import pytest
 import torch
 
 from legato.errors import BadCodeError
-from legato.models.codec.quantizer import DECODER_UNUSED, bake_codebook, check_codes, encoder_unused
+from legato.models.codec.quantizer import DECODER_UNUSED, check_codes, codebook_table, encoder_unused
 from tests.models.codec.tiny_codec import ENCODER, tiny_decoder, tiny_encoder
 
 
 def test_a_codebook_is_its_sum_over_its_usage() -> None:
-    table = bake_codebook(torch.tensor([[2.0, 4.0], [1.0, 0.0]]), torch.tensor([4.0, 0.0]))
+    table = codebook_table(torch.tensor([[2.0, 4.0], [1.0, 0.0]]), torch.tensor([4.0, 0.0]))
     assert table.tolist() == [[0.5, 1.0], [pytest.approx(1e5), 0.0]]
 
 
 def test_a_codebook_is_made_in_float32() -> None:
     stored, usage = torch.tensor([[1.0, 3.0]]).bfloat16(), torch.tensor([3.0]).bfloat16()
-    assert bake_codebook(stored, usage).dtype == torch.float32
-    assert bake_codebook(stored, usage)[0, 0] == torch.tensor(1.0) / 3.0
+    assert codebook_table(stored, usage).dtype == torch.float32
+    assert codebook_table(stored, usage)[0, 0] == torch.tensor(1.0) / 3.0
 
 
 def test_levels_are_summed_and_projected_apart() -> None:

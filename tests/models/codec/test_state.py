@@ -20,7 +20,7 @@ def filled(values: list[float]) -> CodecHistory:
         shape = [-1] + [1] * (tensor.dim() - 1)
         return torch.tensor(values, dtype=tensor.dtype).view(shape).expand_as(tensor).clone()
 
-    return DECODER.fresh(len(values)).map(fill)
+    return DECODER.initial_history(len(values)).map(fill)
 
 
 def value_of(history: CodecHistory) -> list[float]:
@@ -34,7 +34,7 @@ def value_of(history: CodecHistory) -> list[float]:
 
 
 def test_rows_go_where_they_are_told() -> None:
-    pool = CodecStatePool(DECODER.fresh(5))
+    pool = CodecStatePool(DECODER.initial_history(5))
     pool.scatter(CodecRows.of([3, 0]), filled([7, 8]))
     pool.scatter(CodecRows.of([1]), filled([9]))
     assert value_of(pool.gather(CodecRows.of([0, 1, 3]))) == [8, 9, 7]
@@ -43,7 +43,7 @@ def test_rows_go_where_they_are_told() -> None:
 
 
 def test_slots_are_poison_until_reset_and_after_poison() -> None:
-    pool = CodecStatePool(DECODER.fresh(2))
+    pool = CodecStatePool(DECODER.initial_history(2))
     for _ in range(2):
         poisoned = pool.gather(CodecRows.of([1]))
         assert all(bool(tensor.isnan().all()) for tensor in poisoned.tensors() if tensor.is_floating_point())
@@ -53,7 +53,7 @@ def test_slots_are_poison_until_reset_and_after_poison() -> None:
 
 
 def test_gathered_rows_are_copies() -> None:
-    pool = CodecStatePool(DECODER.fresh(2))
+    pool = CodecStatePool(DECODER.initial_history(2))
     pool.scatter(CodecRows.of([0, 1]), filled([1, 2]))
     kept = pool.snapshot(CodecRows.of([0]))
     pool.poison(CodecRows.of([0]))
@@ -71,7 +71,7 @@ def test_the_pool_does_not_share_what_it_was_given() -> None:
 
 
 def test_rows_of_another_pool_are_refused() -> None:
-    pool = CodecStatePool(DECODER.fresh(2))
+    pool = CodecStatePool(DECODER.initial_history(2))
     with pytest.raises(StateError, match="takes CodecRows, not KVRows"):
         pool.gather(KVRows.of([0]))  # type: ignore[arg-type]
     with pytest.raises(StateError, match="takes CodecRows, not Tensor"):
@@ -90,11 +90,11 @@ def test_bad_rows_are_refused() -> None:
 
 
 def test_a_history_that_does_not_fit_is_refused() -> None:
-    pool = CodecStatePool(DECODER.fresh(3))
+    pool = CodecStatePool(DECODER.initial_history(3))
     with pytest.raises(StateError, match="2 histories cannot go to 1 slots"):
         pool.scatter(CodecRows.of([0]), filled([1, 2]))
     with pytest.raises(StateError, match="does not fit"):
-        pool.scatter(CodecRows.of([0]), DECODER.fresh(1, torch.float64))
+        pool.scatter(CodecRows.of([0]), DECODER.initial_history(1, torch.float64))
     with pytest.raises(StateError, match="one slot, not of 2"):
         pool.snapshot(CodecRows.of([0, 1]))
 
@@ -106,7 +106,7 @@ def test_select_and_join_are_inverse() -> None:
 
 
 def test_bytes_are_counted() -> None:
-    history = DECODER.fresh(3)
+    history = DECODER.initial_history(3)
     total = sum(tensor.numel() * tensor.element_size() for tensor in history.tensors())
     assert history.row_bytes * 3 == total
     assert CodecStatePool(history).slot_bytes == history.row_bytes

@@ -115,7 +115,7 @@ def tiny_decoder(
         for _ in range(2):  # the first pass leaves the clamp, the second sets the level
             for parameter in last.parameters():
                 parameter.mul_(1e-3)
-            loudness = decoder(decoder.fresh(1), codes)[0].std()
+            loudness = decoder(decoder.initial_history(1), codes)[0].std()
             for parameter in last.parameters():
                 parameter.mul_(0.3 / loudness)
     return decoder.to(dtype).requires_grad_(False)

@@ -20,8 +20,8 @@ from legato.models.layers.conv import (
     CausalConvTranspose1d,
     CausalDepthwiseConv1d,
     CausalLayer,
-    HistoryWalk,
-    Kernel,
+    ConvHistories,
+    ConvWeight,
     history_shapes,
 )
 
@@ -164,7 +164,7 @@ def test_the_history_is_of_what_the_activation_wrote() -> None:
     def doubled(given: Tensor, out: Tensor) -> None:
         torch.mul(given, 2, out=out)
 
-    inside = layer.forward(x, zeros(layer, x), before=doubled)
+    inside = layer.forward(x, zeros(layer, x), activation=doubled)
     apart = layer.forward(2 * x, zeros(layer, x))
     assert all(torch.equal(one, other) for one, other in zip(inside, apart, strict=True))
     assert torch.equal(x, kept)
@@ -172,13 +172,13 @@ def test_the_history_is_of_what_the_activation_wrote() -> None:
 
 def test_the_matrix_of_a_product_is_a_view_of_the_weight() -> None:
     """Also after what usually happens to a module: another dtype, loaded values, a copy."""
-    kernel = Kernel(3, 4, 5, 3)
-    others = [copy.deepcopy(kernel), kernel.double(), Kernel(3, 4, 5, 3)]
+    kernel = ConvWeight(3, 4, 5, 3)
+    others = [copy.deepcopy(kernel), kernel.double(), ConvWeight(3, 4, 5, 3)]
     others[2].load_state_dict({"weight": torch.randn(3, 4, 5), "bias": torch.zeros(3)})
     for each in (kernel, *others):
         assert each.weight.shape == (3, 4, 5)
-        assert each.by_time.flatten(1).data_ptr() == each.weight.data_ptr()
-        assert torch.equal(each.by_time, each.weight.permute(0, 2, 1))
+        assert each.time_major.flatten(1).data_ptr() == each.weight.data_ptr()
+        assert torch.equal(each.time_major, each.weight.permute(0, 2, 1))
 
 
 @pytest.mark.parametrize("layer", [CausalConv1d(4, 4, 3, dilation=3), CausalConvTranspose1d(4, 4, 6, stride=2)])
@@ -243,11 +243,11 @@ def test_a_walk_serves_a_stack_in_order_and_counts() -> None:
     stack = nn.ModuleList([CausalConv1d(1, 2, 3), CausalConv1d(2, 2, 1), CausalConvTranspose1d(2, 1, 4, stride=2)])
     shapes = history_shapes(stack)
     assert shapes == ((2, 1), (1, 2))
-    walk = HistoryWalk([torch.zeros(1, *shape) for shape in shapes])
+    histories = ConvHistories([torch.zeros(1, *shape) for shape in shapes])
     x = torch.ones(1, 5, 1)
     for layer in stack:
         assert isinstance(layer, CausalLayer)
-        x = walk.run(layer, x)
-    assert [tuple(each.shape[1:]) for each in walk.done()] == list(shapes)
+        x = histories.run(layer, x)
+    assert [tuple(each.shape[1:]) for each in histories.updated()] == list(shapes)
     with pytest.raises(StateError, match="2 histories for 0"):
-        HistoryWalk([torch.zeros(1, 1, 2)] * 2).done()
+        ConvHistories([torch.zeros(1, 1, 2)] * 2).updated()

@@ -59,12 +59,12 @@ def test_one_position_at_a_time_equals_the_whole(dtype: torch.dtype) -> None:
     talker = make_talker(dtype=dtype)
     x = inputs(2, POSITIONS, dtype)
     with torch.inference_mode():
-        whole = talker.forward_whole(x)
+        whole = talker.forward_uncached(x)
         stepped = sliced(talker, poisoned_cache(talker, dtype), KVRows.of([3, 1]), x, list(range(1, POSITIONS)))
     assert (stepped - whole).abs().max() < TOLERANCE[dtype]
     # Attention matters: without its past, the last position comes out otherwise.
     with torch.inference_mode():
-        alone = talker.forward_whole(x[:, -1:])
+        alone = talker.forward_uncached(x[:, -1:])
     assert (alone[:, 0] - whole[:, -1]).abs().max() > 0.1
 
 
@@ -74,7 +74,7 @@ def test_one_position_at_a_time_equals_the_whole(dtype: torch.dtype) -> None:
 def test_any_slicing_in_any_slots_equals_the_whole(cuts: set[int], slots: list[int]) -> None:
     talker, x = make_talker(dtype=torch.float64), inputs(3, 17)
     with torch.inference_mode():
-        whole = talker.forward_whole(x)
+        whole = talker.forward_uncached(x)
         parts = sliced(talker, poisoned_cache(talker), KVRows.of(slots[:3]), x, sorted(cuts))
     assert (parts - whole).abs().max() < TOLERANCE[torch.float64]
 
@@ -118,7 +118,7 @@ def test_ragged_rows_at_different_positions_equal_each_row_alone(
         span = min(POSITIONS, int((starts + lengths).max()) + span_slack)
         hidden = talker(cache, KVRows.of(rows), x, starts, lengths, span=span)
         for at, (start, length) in enumerate(plan):
-            whole = talker.forward_whole(data[at : at + 1, : start + length])
+            whole = talker.forward_uncached(data[at : at + 1, : start + length])
             assert (hidden[at] - whole[0, -1]).abs().max() < TOLERANCE[torch.float64]
     touched = torch.zeros(SLOTS, POSITIONS, dtype=torch.bool)
     for at, (start, length) in enumerate(plan):
@@ -137,7 +137,7 @@ def test_padding_may_reach_beyond_the_slot() -> None:
         talker(cache, KVRows.of([4]), data[:1, : POSITIONS - 2], torch.tensor([0]))
         x = torch.stack((torch.cat((data[0, -2:], torch.full((6, 32), float("nan")))), data[1, :8]))
         hidden = talker(cache, KVRows.of([4, 0]), x, torch.tensor([POSITIONS - 2, 0]), torch.tensor([2, 8]))
-        whole = talker.forward_whole(data)
+        whole = talker.forward_uncached(data)
     assert (hidden[0] - whole[0, -1]).abs().max() < TOLERANCE[torch.float64]
     assert (hidden[1] - whole[1, 7]).abs().max() < TOLERANCE[torch.float64]
 
@@ -149,7 +149,7 @@ def test_idle_rows_write_nothing_and_harm_nobody() -> None:
     x[1:3] = float("nan")
     with torch.inference_mode():
         hidden = talker(cache, KVRows.of([1, 4, 4, 0]), x, torch.tensor([0, 0, 5, 0]), torch.tensor([3, 0, 0, 3]))
-        whole = talker.forward_whole(x)
+        whole = talker.forward_uncached(x)
     assert (hidden[[0, 3]] - whole[[0, 3], -1]).abs().max() < TOLERANCE[torch.float64]
     assert cache.keys[:, 4].isnan().all()
     assert cache.values[:, 4].isnan().all()
@@ -176,7 +176,7 @@ def test_the_checks_would_see(fault: str) -> None:
     talker, x = make_talker(dtype=torch.float64), inputs(2, 10)
     cache, rows, starts, span = poisoned_cache(talker), KVRows.of([0, 1]), torch.tensor([9, 9]), 10
     with torch.inference_mode():
-        whole = talker.forward_whole(x)[:, -1]
+        whole = talker.forward_uncached(x)[:, -1]
         talker(cache, rows, x[:, :9], torch.tensor([0, 0]))
         if fault == "row swapped":
             rows = KVRows.of([1, 0])
@@ -204,7 +204,7 @@ def test_a_short_span_loses_the_past_where_shapes_are_fixed() -> None:
             cache = poisoned_cache(talker)
             talker(cache, KVRows.of([2]), x[:, :9], torch.tensor([0]))
             hidden = talker(cache, KVRows.of([2]), x[:, 9:], torch.tensor([9]), span=8)
-            error[row_by_row] = float((hidden - talker.forward_whole(x)[:, -1]).abs().max())
+            error[row_by_row] = float((hidden - talker.forward_uncached(x)[:, -1]).abs().max())
     assert error[True] < TOLERANCE[torch.float64]
     assert error[False] > 1e-4
 
@@ -237,9 +237,9 @@ def test_whole_call_with_padding_on_either_side() -> None:
     right = torch.cat((x[1:], noise[1:]), dim=1)
     valid = torch.tensor([[False] * 3 + [True] * 5, [True] * 5 + [False] * 3])
     with torch.inference_mode():
-        plain = talker.forward_whole(x)
-        padded = talker.forward_whole(torch.cat((left, right)), valid)
-        unmasked = talker.forward_whole(left)
+        plain = talker.forward_uncached(x)
+        padded = talker.forward_uncached(torch.cat((left, right)), valid)
+        unmasked = talker.forward_uncached(left)
     assert (padded[0, 3:] - plain[0]).abs().max() < TOLERANCE[torch.float64]
     assert (padded[1, :5] - plain[1]).abs().max() < TOLERANCE[torch.float64]
     assert padded.isfinite().all()
@@ -248,7 +248,7 @@ def test_whole_call_with_padding_on_either_side() -> None:
 
 def test_whole_call_carries_gradients_to_every_layer() -> None:
     talker, x = make_talker(talker_config(PHONES)), inputs(2, 5, torch.float32)
-    hidden = talker.forward_whole(x + talker.embed_text(torch.zeros(2, 5, 4, dtype=torch.int64)))
+    hidden = talker.forward_uncached(x + talker.embed_text(torch.zeros(2, 5, 4, dtype=torch.int64)))
     torch.autograd.backward(talker.first_code_logits(hidden).logsumexp(-1).sum())
     silent = [
         name
@@ -264,7 +264,7 @@ def test_bfloat16_stays_near_float32_with_the_same_weights() -> None:
     exact.load_state_dict({name: weight.float() for name, weight in rounded.state_dict().items()})
     x = inputs(2, 20, torch.bfloat16)
     with torch.inference_mode():
-        reference = exact.first_code_logits(exact.forward_whole(x.float())[:, -1])
+        reference = exact.first_code_logits(exact.forward_uncached(x.float())[:, -1])
         cache = TalkerCache.allocate(exact.config.stack, 2, POSITIONS, torch.bfloat16)
         hidden = rounded(cache, KVRows.of([0, 1]), x, torch.tensor([0, 0]))
         logits = rounded.first_code_logits(hidden)
