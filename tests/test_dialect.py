@@ -50,18 +50,6 @@ REMAINING: dict[str, str] = {
         attention.c bytes_tiles.c codec.c codec.h codec_tiles.c fours.c frame.c layers.c maps.h tiles.h
         unrounded.c
     """,
-    "legato/models/codec": """
-        __init__.py decoder.py encoder.py quantizer.py
-    """,
-    "legato/models": """
-        durations.py mel.py noise.py
-    """,
-    "legato/models/layers": """
-        attention.py conv.py norm.py rope.py
-    """,
-    "legato/models/talker": """
-        embed.py
-    """,
     "legato/weights": """
         hub.py random_checkpoint.py random_codec_config.py random_configs.py random_tensors.py
     """,
@@ -84,16 +72,7 @@ REMAINING: dict[str, str] = {
         test_sampling_first.py
     """,
     "tests/models/codec": """
-        measure_decoder.py test_decoder.py test_state.py tiny_codec.py
-    """,
-    "tests/models/layers": """
-        test_conv.py
-    """,
-    "tests/models/talker": """
-        test_backbone.py
-    """,
-    "tests/models": """
-        test_sampling.py
+        test_decoder.py
     """,
     "tests/weights": """
         test_hub.py test_meta_init.py test_quantization.py

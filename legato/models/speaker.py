@@ -42,7 +42,7 @@ class TimeDelay(nn.Module):
 
 
 class Res2Net(nn.Module):
-    """Res2Net: the first channel group is passed through; each other one is added to the previous result and convolved."""
+    """Res2Net: passes the first channel group; adds the previous result to each other one and convolves it."""
 
     def __init__(self, channels: int, kernel_size: int, dilation: int) -> None:
         super().__init__()

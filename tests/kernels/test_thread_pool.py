@@ -152,7 +152,7 @@ def test_codec_has_the_same_bits_with_any_number_of_threads(dtype: torch.dtype, 
     codes = torch.randint(DECODER.codebook_size, (rows, 12, DECODER.num_quantizers), generator=source)
 
     def samples() -> Tensor:
-        history, parts = decoder.fresh(rows), []
+        history, parts = decoder.initial_history(rows), []
         for window in torch.split(codes, 4, dim=1):
             part, history = decoder(history, window)
             parts.append(part)

@@ -1,1 +1,1 @@
-"""Tests of the models. Tiny sizes, live weights."""
+"""Tests of the models, with tiny sizes and random weights."""

@@ -1,4 +1,4 @@
-"""The duration net: its window, its speakers, and that a number depends on its own window alone."""
+"""The duration predictor: context window, speakers, and independence from phones outside the window."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def net_of(seed: int = 0) -> DurationNet:
     return net
 
 
-def test_window_is_what_the_sizes_say() -> None:
+def test_context_window_follows_from_the_sizes() -> None:
     net = net_of()
     assert (net.look_behind, net.look_ahead) == (12, 6)
     assert len(SpeakerDurations(net, 0)([1] * (12 + 16 + 6))) == 16
 
 
-def test_a_look_ahead_that_does_not_spread_is_refused() -> None:
-    with pytest.raises(ValueError, match="look-ahead of 7"):
+def test_look_ahead_must_be_a_multiple_of_the_layers() -> None:
+    with pytest.raises(ValueError, match="look_ahead 7 must be a multiple of 3"):
         DurationNet(phones=80, speakers=1, sizes=SIZES, look_ahead=7)
 
 
-def test_only_the_window_matters() -> None:
+def test_phones_outside_the_window_have_no_effect() -> None:
     durations = SpeakerDurations(net_of(), 0)
     phones = torch.randint(0, 80, (34,), generator=torch.Generator().manual_seed(1)).tolist()
     before = durations(phones)

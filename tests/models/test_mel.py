@@ -1,4 +1,4 @@
-"""The mel front end against direct formulas: Slaney's scale, filters of equal area, a transform written out."""
+"""The mel spectrogram against direct formulas: Slaney's scale, equal-area filters, and an STFT in numpy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from legato.errors import ReferenceAudioError
 from legato.models.mel import EDGE_SAMPLES, MEL_BANDS, hz_to_mel, log_mel, mel_filters, mel_frames, mel_to_hz
 
 
-def test_the_scale_is_linear_then_logarithmic() -> None:
+def test_mel_scale_is_linear_then_logarithmic() -> None:
     assert hz_to_mel(200.0 / 3.0) == pytest.approx(1.0)
     assert hz_to_mel(1000.0) == pytest.approx(15.0)
     assert hz_to_mel(6400.0) == pytest.approx(42.0)
@@ -22,7 +22,7 @@ def test_the_scale_is_linear_then_logarithmic() -> None:
 
 
 def test_filters_are_triangles_of_equal_area() -> None:
-    """Slaney's normalisation: a filter's peak is 2 / (its width in hertz); neighbours meet at each other's feet."""
+    """Slaney's normalization: the peak is 2 / (width in Hz), and each filter ends at the peak of the next."""
     filters = mel_filters()
     assert filters.shape == (MEL_BANDS, 513)
     edges = mel_to_hz(torch.linspace(0.0, hz_to_mel(12000.0), MEL_BANDS + 2, dtype=torch.float64)).tolist()
@@ -36,7 +36,7 @@ def test_filters_are_triangles_of_equal_area() -> None:
         assert np.allclose(filters[band].numpy(), scaled, atol=1e-8)
 
 
-def test_equals_a_transform_written_out() -> None:
+def test_log_mel_equals_numpy_stft() -> None:
     samples = 0.3 * torch.randn(3000, generator=torch.Generator().manual_seed(0))
     ours = log_mel(samples[None])[0].numpy()
     padded = np.pad(samples.numpy().astype(np.float64), EDGE_SAMPLES, mode="reflect")
@@ -50,11 +50,11 @@ def test_equals_a_transform_written_out() -> None:
 
 
 @pytest.mark.parametrize("samples", [385, 1024, 24000, 24001])
-def test_frames_are_counted(samples: int) -> None:
+def test_mel_frames_is_the_number_of_frames(samples: int) -> None:
     assert log_mel(torch.zeros(1, samples)).shape[1] == mel_frames(samples)
 
 
-def test_a_tone_lands_in_its_band_and_silence_on_the_floor() -> None:
+def test_tone_is_in_its_band_and_silence_is_at_the_floor() -> None:
     tone = torch.sin(2 * math.pi * 440.0 * torch.arange(12000) / 24000)
     band = int(log_mel(tone[None])[0].mean(0).argmax())
     edges = mel_to_hz(torch.linspace(0.0, hz_to_mel(12000.0), MEL_BANDS + 2, dtype=torch.float64)).tolist()
@@ -64,6 +64,6 @@ def test_a_tone_lands_in_its_band_and_silence_on_the_floor() -> None:
     assert silence.max() < -9.0
 
 
-def test_too_short_to_reflect() -> None:
+def test_input_shorter_than_the_padding_is_refused() -> None:
     with pytest.raises(ReferenceAudioError, match="384 samples are too short"):
         log_mel(torch.zeros(1, EDGE_SAMPLES))

@@ -1,4 +1,4 @@
-"""Noise is a pure function of its key. Fixed values hold it still across platforms and versions."""
+"""Sampling noise is a pure function of its key; fixed values guard it across platforms and versions."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ KNOWN_SECOND_BLOCK = 0.21345611626169403
 
 
 @given(key=KEYS, few=st.integers(0, 20), more=st.integers(0, 20))
-def test_in_range_and_a_prefix_of_more_codebooks(key: tuple[int, int, int], few: int, more: int) -> None:
+def test_numbers_are_in_range_and_do_not_depend_on_the_number_of_codebooks(
+    key: tuple[int, int, int], few: int, more: int
+) -> None:
     numbers = uniforms(*key, few + more)
     assert len(numbers) == few + more
     assert all(0.0 <= number < 1.0 for number in numbers)
     assert numbers[:few] == uniforms(*key, few)
 
 
-def test_every_part_of_the_key_matters() -> None:
+def test_numbers_depend_on_every_part_of_the_key() -> None:
     numbers = [
         number
         for seed, sequence, frame in itertools.product((0, 1, SEED_LIMIT - 1), (0, 1), (0, 1, 2))
@@ -38,18 +40,18 @@ def test_known_values() -> None:
     assert uniforms(42, 1, 7, 10)[8] == KNOWN_SECOND_BLOCK
 
 
-def test_spread_evenly() -> None:
-    """Each tenth of 16,000 numbers holds 1,600 within five standard deviations, and neighbours do not go together."""
+def test_numbers_are_uniform_and_uncorrelated() -> None:
+    """Each tenth contains 1,600 of 16,000 numbers, and neighbours are uncorrelated, within five standard deviations."""
     numbers = [number for frame in range(1000) for number in uniforms(5, 0, frame, 16)]
     for tenth in range(10):
         count = sum(tenth <= 10 * number < tenth + 1 for number in numbers)
         assert abs(count - 1600) < 5 * 38
-    together = sum((a - 0.5) * (b - 0.5) for a, b in itertools.pairwise(numbers)) / len(numbers)
-    assert abs(together) < 5 * (1 / 12) / len(numbers) ** 0.5
+    covariance = sum((a - 0.5) * (b - 0.5) for a, b in itertools.pairwise(numbers)) / len(numbers)
+    assert abs(covariance) < 5 * (1 / 12) / len(numbers) ** 0.5
 
 
 @pytest.mark.parametrize("seed", [-1, SEED_LIMIT])
-def test_a_seed_out_of_range_is_refused(seed: int) -> None:
+def test_seed_out_of_range_is_refused(seed: int) -> None:
     with pytest.raises(SamplingError, match="seed") as caught:
         uniforms(seed, 0, 0, 1)
     assert caught.value.field == "seed"

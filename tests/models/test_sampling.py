@@ -1,6 +1,6 @@
-"""Logits -> code against a plain oracle of lists and floats, row by row. Knows no model.
+"""Sampling against a reference implementation with lists and floats, row by row.
 
-The oracle follows the order of the official generation loop; ties, edges and broken rows are tested by name.
+The reference follows the order of the official generation loop. Ties, edges and non-finite rows have their own tests.
 """
 
 from __future__ import annotations
@@ -115,14 +115,14 @@ def test_rows_with_different_settings_equal_the_oracle(rows: list[Row]) -> None:
         logits, sampling, seen, frame, allow_eos, uniform = row
         expected = oracle_processed(logits, sampling.repetition_penalty, seen, frame, allow_eos)
         assert got == pytest.approx(expected, abs=1e-6)
-        # Drawn from what was computed: the oracle judges the drawing apart from the rounding of the penalty.
+        # From the processed logits of the implementation, so that rounding of the penalty does not matter.
         assert code in allowed(oracle_weights(got, sampling), uniform)
     assert all(finite)
 
 
 @settings(max_examples=40, deadline=None)
 @given(rows=ROWS)
-def test_a_row_is_the_same_alone(rows: list[Row]) -> None:
+def test_row_does_not_depend_on_the_batch(rows: list[Row]) -> None:
     processed, codes, _ = first_codes(rows)
     for at, row in enumerate(rows):
         alone, code, _ = first_codes([row])
@@ -135,12 +135,12 @@ def test_a_row_is_the_same_alone(rows: list[Row]) -> None:
         (plain(1.0, 0, 1.0), [0.5, 0.25, 0.125, 0.125]),
         (plain(0.5, 0, 1.0), [16 / 22, 4 / 22, 1 / 22, 1 / 22]),
         (plain(1.0, 2, 1.0), [2 / 3, 1 / 3, 0, 0]),
-        (plain(1.0, 3, 1.0), [0.5, 0.25, 0.125, 0.125]),  # a tie with the third is kept
+        (plain(1.0, 3, 1.0), [0.5, 0.25, 0.125, 0.125]),  # ties with the third are kept
         (plain(1.0, 0, 0.6), [2 / 3, 1 / 3, 0, 0]),
-        (plain(1.0, 2, 0.6), [1, 0, 0, 0]),  # top-p looks at what top-k left
+        (plain(1.0, 2, 0.6), [1, 0, 0, 0]),  # top-p applies to the result of top-k
     ],
 )
-def test_many_draws_follow_the_filtered_distribution(settings_: SamplingParams, expected: list[float]) -> None:
+def test_samples_follow_the_filtered_distribution(settings_: SamplingParams, expected: list[float]) -> None:
     n = 4000
     logits = torch.tensor([0.25, 0.5, 0.125, 0.125]).log()
     rows = SamplingRows.of([settings_])
@@ -156,21 +156,21 @@ def test_many_draws_follow_the_filtered_distribution(settings_: SamplingParams, 
     [plain(0.0, 0, 1.0), plain(1.0, 1, 1.0), plain(1.0, 0, 1e-300), plain(1e-45, 0, 1.0), plain(1e-38, 0, 1.0)],
 )
 @pytest.mark.parametrize("uniform", [0.0, 0.5, 1.0])
-def test_degenerate_settings_are_the_argmax(sampling: SamplingParams, uniform: float) -> None:
-    """R26: temperature 0, one candidate, almost no mass: a valid argmax, no NaN, no division by zero."""
+def test_degenerate_settings_give_the_argmax(sampling: SamplingParams, uniform: float) -> None:
+    """Temperature 0, one candidate or a tiny top-p: the argmax, without NaN or division by zero (R26)."""
     logits = torch.tensor([[-3.0, 88.0, 87.0, float("-inf")]])
     drawn = sample(logits, SamplingRows.of([sampling]).first, torch.tensor([uniform]))
     assert drawn.codes.tolist() == [1]
     assert drawn.finite.tolist() == [True]
 
 
-def test_greedy_takes_the_first_of_equals() -> None:
+def test_greedy_takes_the_lowest_id_of_equal_logits() -> None:
     drawn = sample(torch.tensor([[1.0, 5.0, 5.0]]), SamplingRows.of([plain(0.0, 0, 1.0)]).first, torch.tensor([0.9]))
     assert drawn.codes.tolist() == [1]
 
 
-def test_an_impossible_code_is_never_drawn() -> None:
-    """Uniform numbers at both ends, with all but two codes forbidden."""
+def test_masked_code_is_never_sampled() -> None:
+    """All but two codes are masked; uniform numbers are at both ends of the range."""
     logits = torch.full((3, V), float("-inf"))
     logits[:, [4, 7]] = torch.tensor([0.0, -30.0])
     rows = SamplingRows.of([plain(10.0, 0, 1.0)] * 3)

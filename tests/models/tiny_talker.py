@@ -1,4 +1,4 @@
-"""Tiny talkers and code predictors with random weights, scaled up so that outputs depend on inputs. For tests alone."""
+"""Tiny talkers and code predictors with random weights, scaled up so that outputs depend on inputs. For tests only."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CODEBOOKS = 5
 
 
 def stack(width: int = 32, *, layers: int = 3) -> TransformerConfig:
-    """Four query heads on two key heads."""
+    """Four query heads and two KV heads."""
     return TransformerConfig(
         hidden_size=width,
         intermediate_size=2 * width,
@@ -60,7 +60,7 @@ def stack(width: int = 32, *, layers: int = 3) -> TransformerConfig:
 
 
 def talker_config(text: TextConfig = BPE, *, feedback_codebooks: int = CODEBOOKS) -> TalkerConfig:
-    """32 codes, then pad, bos and end."""
+    """32 codes, then pad, bos and eos."""
     return TalkerConfig(
         stack=stack(),
         vocab_size=CODES + 8,

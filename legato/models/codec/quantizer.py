@@ -141,7 +141,7 @@ class EncoderLevel(nn.Module):
         self.codebook = Codebook(size, width)
 
     def nearest(self, x: Tensor) -> Tensor:
-        """`x` [B, T, D] -> codes [B, T] of the nearest entries (L2 distance in float32; the lowest code of equal ones)."""
+        """`x` [B, T, D] -> codes [B, T] of the nearest entries: L2 distance in float32, ties to the lowest code."""
         flat = x.flatten(0, 1).float()
         return torch.cdist(flat[None], self.codebook.table.float()[None])[0].argmin(-1).view(x.shape[:2])
 

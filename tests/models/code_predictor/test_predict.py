@@ -1,4 +1,4 @@
-"""One frame, step by step, is what one call over the whole frame says, whatever lay in the scratch before.
+"""Predicting a frame step by step equals one uncached call, whatever the scratch contained before.
 
 Knows only tiny random weights; each claim has its negative control.
 """
@@ -43,7 +43,7 @@ def residual(*rows: SamplingParams) -> SamplerSettings:
 
 @pytest.fixture
 def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The scratch of a frame, which is not initialised, holds NaN."""
+    """Fill the scratch of a frame, which is uninitialized, with NaN."""
     made: list[Tensor] = []
 
     def poisoned(like: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -67,7 +67,7 @@ def run(
 @pytest.mark.parametrize("width", [32, 24])
 @pytest.mark.usefixtures("poisoned_memory")
 def test_step_by_step_equals_the_whole_frame(how: SamplingParams, width: int) -> None:
-    """Drawing from the logits of one call over the drawn frame gives the same frame; with and without projection."""
+    """Sampling from the logits of one call over the sampled frame gives the same frame, with and without projection."""
     predictor, embedding = make_predictor(width=width, dtype=torch.float64), talker_embedding()
     data = frames(6)
     drawn = run(predictor, embedding, data, how)
@@ -92,7 +92,7 @@ def whole_agrees(
 
 
 @pytest.mark.parametrize("fault", ["hidden of another row", "other first code", "no query norm", "noise shifted"])
-def test_the_check_would_see(fault: str) -> None:
+def test_control_fault_is_detected(fault: str) -> None:
     predictor, embedding, data = make_predictor(dtype=torch.float64), talker_embedding(), frames(6)
     drawn = run(predictor, embedding, data, WARM)
     hidden, first, noise = data
@@ -111,8 +111,8 @@ def test_the_check_would_see(fault: str) -> None:
     assert not whole_agrees(predictor, embedding, (hidden, first, noise), Sampled(codes, drawn.finite), WARM)
 
 
-def test_stepwise_logits_equal_whole_logits_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within 1e-4 over all steps (R67); the logits of the neighbouring codebook are far off."""
+def test_stepwise_logits_equal_uncached_logits_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within 1e-4 over all steps (R67); control: the logits of the next codebook differ by more."""
     predictor, embedding, data = make_predictor(), talker_embedding(torch.float32), frames(4, torch.float32)
     seen: list[Tensor] = []
     plain = CodePredictor.logits
@@ -133,8 +133,8 @@ def test_stepwise_logits_equal_whole_logits_in_float32(monkeypatch: pytest.Monke
 
 @settings(max_examples=15, deadline=None)
 @given(order=st.permutations(range(5)), keep=st.integers(1, 5))
-def test_a_row_does_not_feel_the_batch(order: list[int], keep: int) -> None:
-    """Any subset in any order draws the same frames, each row with its own settings."""
+def test_row_does_not_depend_on_the_batch(order: list[int], keep: int) -> None:
+    """Any subset in any order gives the same frames, each row with its own settings."""
     predictor, embedding = make_predictor(dtype=torch.float64), talker_embedding()
     hidden, first, noise = frames(5)
     hows = [GREEDY, WARM, WARM, GREEDY, SamplingParams(1.0, 0, 1.0, 1.0, 1.5, 3, 1.0)]
@@ -154,8 +154,8 @@ def test_a_row_does_not_feel_the_batch(order: list[int], keep: int) -> None:
 
 
 @pytest.mark.usefixtures("poisoned_memory")
-def test_a_frame_leaves_nothing_behind() -> None:
-    """The same frame after other frames is the same: nothing of the predictor outlives a call."""
+def test_frame_does_not_depend_on_earlier_frames() -> None:
+    """No state of the predictor outlives a call."""
     predictor, embedding = make_predictor(dtype=torch.float64), talker_embedding()
     before = {name: value.clone() for name, value in predictor.state_dict().items()}
     once = run(predictor, embedding, frames(2), WARM).codes
@@ -165,7 +165,7 @@ def test_a_frame_leaves_nothing_behind() -> None:
     assert before.keys() == predictor.state_dict().keys()
 
 
-def test_a_broken_row_is_marked_and_its_neighbours_unharmed() -> None:
+def test_non_finite_row_is_marked_and_does_not_affect_others() -> None:
     predictor, embedding = make_predictor(dtype=torch.float64), talker_embedding()
     hidden, first, noise = frames(3)
     clean = run(predictor, embedding, (hidden, first, noise), WARM)
@@ -177,8 +177,8 @@ def test_a_broken_row_is_marked_and_its_neighbours_unharmed() -> None:
     assert ((drawn.codes >= 0) & (drawn.codes < CODES)).all()
 
 
-def test_bfloat16_agrees_with_float32_on_most_first_choices() -> None:
-    """R67: float32 logits from bfloat16 weights; the first choices of both agree on given frames."""
+def test_bfloat16_and_float32_mostly_have_the_same_argmax() -> None:
+    """Logits of given frames are float32 with bfloat16 weights, and mostly have the same argmax (R67)."""
     low = make_predictor().to(torch.bfloat16)
     exact = make_predictor()
     exact.load_state_dict({name: weight.float() for name, weight in low.state_dict().items()})
@@ -194,8 +194,8 @@ def test_bfloat16_agrees_with_float32_on_most_first_choices() -> None:
     assert (ours - reference).abs().max() < 0.06 * reference.abs().max()
 
 
-def test_whole_frame_carries_gradients_to_all_that_is_used() -> None:
-    """All weights but the last residual embedding, which only the talker hears."""
+def test_uncached_frame_has_gradients_for_all_used_weights() -> None:
+    """All weights except the last residual embedding, which only the talker uses."""
     predictor, embedding = make_predictor(width=24), talker_embedding(torch.float32)
     hidden, _, _ = frames(8, torch.float32)
     codes = torch.randint(0, CODES, (8, CODEBOOKS), generator=torch.Generator().manual_seed(3))

@@ -1,4 +1,4 @@
-"""A draw that looks at few ranks is the draw that ranks all, to the bit: ties, broken rows, both float formats.
+"""Sampling from the top candidates is bit-identical to sampling from a full sort: ties, non-finite rows, both dtypes.
 
 Knows no model. What a draw means is held by `test_sampling.py`.
 """
@@ -25,7 +25,7 @@ def plain(temperature: float, top_k: int, top_p: float) -> SamplingParams:
 
 
 def draw_by_ranking_all(logits: Tensor, settings: SamplerSettings, uniform: Tensor) -> Sampled:
-    """The same draw with every logit in its rank: what `draw` must equal to the bit, however few ranks it looks at."""
+    """Reference: the same sampling with a full sort; `sample` must be bit-identical to it."""
     ranked, order = torch.sort(logits, dim=1, descending=True, stable=True)
     finite = torch.isfinite(ranked[:, 0])
     k = torch.where(settings.top_k == 0, logits.shape[1], settings.top_k).clamp(max=logits.shape[1])
@@ -52,7 +52,7 @@ WIDE = 130
 
 @st.composite
 def crowds(draw_: st.DrawFn) -> tuple[list[list[float]], list[SamplingParams], list[float]]:
-    """Rows of many equal logits, some of them broken, with settings and uniform numbers."""
+    """Rows with many equal logits, some not finite, with settings and uniform numbers."""
     count = draw_(st.integers(1, 4))
     kinds = st.one_of(
         st.lists(FEW, min_size=WIDE, max_size=WIDE),
@@ -74,7 +74,7 @@ def crowds(draw_: st.DrawFn) -> tuple[list[list[float]], list[SamplingParams], l
 
 @settings(max_examples=300, deadline=None)
 @given(crowd=crowds(), dtype=st.sampled_from([torch.float32, torch.float64]))
-def test_few_ranks_give_what_all_give(
+def test_top_candidates_equal_a_full_sort(
     crowd: tuple[list[list[float]], list[SamplingParams], list[float]], dtype: torch.dtype
 ) -> None:
     rows, hows, chances = crowd
@@ -87,7 +87,7 @@ def test_few_ranks_give_what_all_give(
 @pytest.mark.skipif(isinstance(library(), Unavailable), reason="nothing compiled here")
 @settings(max_examples=300, deadline=None)
 @given(crowd=crowds())
-def test_the_compiled_draw_is_the_same(crowd: tuple[list[list[float]], list[SamplingParams], list[float]]) -> None:
+def test_native_sampler_is_the_same(crowd: tuple[list[list[float]], list[SamplingParams], list[float]]) -> None:
     rows, hows, chances = crowd
     data = torch.tensor(rows), SamplingRows.of(hows).first, torch.tensor(chances, dtype=torch.float64)
     found = library()
@@ -100,7 +100,7 @@ def test_the_compiled_draw_is_the_same(crowd: tuple[list[list[float]], list[Samp
 @pytest.mark.skipif(isinstance(library(), Unavailable), reason="nothing compiled here")
 @settings(max_examples=200, deadline=None)
 @given(crowd=crowds(), seed=st.integers(0, 999), codes=st.integers(1, WIDE), eos=st.integers(0, WIDE - 1))
-def test_the_compiled_first_code_is_the_same(
+def test_native_first_code_is_the_same(
     crowd: tuple[list[list[float]], list[SamplingParams], list[float]], seed: int, codes: int, eos: int
 ) -> None:
     rows, hows, chances = crowd
@@ -138,7 +138,7 @@ def test_the_compiled_first_code_is_the_same(
 
 @pytest.mark.skipif(isinstance(library(), Unavailable), reason="nothing compiled here")
 @pytest.mark.parametrize("top_k", [0, 50])
-def test_the_compiled_draw_is_the_same_at_the_size_of_a_codebook(top_k: int) -> None:
+def test_native_sampler_is_the_same_at_the_size_of_a_codebook(top_k: int) -> None:
     source = torch.Generator().manual_seed(top_k)
     logits = 3 * torch.randn(400, 2048, generator=source)
     chances = torch.rand(400, dtype=torch.float64, generator=source)
@@ -152,8 +152,8 @@ def test_the_compiled_draw_is_the_same_at_the_size_of_a_codebook(top_k: int) -> 
 
 
 @pytest.mark.parametrize("ties", [1, 10, 60, 2000])
-def test_all_that_equal_the_last_candidate_may_be_drawn(ties: int) -> None:
-    """50 candidates and those that tie with the 50th, of 2,048: the last of them by its id is drawn last."""
+def test_ties_with_the_last_candidate_may_be_sampled(ties: int) -> None:
+    """50 of 2,048 candidates, and those that tie with the 50th: the highest uniform number selects the highest id."""
     logits = torch.full((1, 2048), -1.0)
     at = torch.randperm(2048, generator=torch.Generator().manual_seed(ties))
     logits[0, at[:49]] = torch.linspace(5, 4, 49)

@@ -1,1 +1,1 @@
-"""Tests of the codec. Tiny sizes, live weights."""
+"""Tests of the codec, with tiny sizes and random weights."""

@@ -1,8 +1,7 @@
-"""What one call of the codec decoder costs: `python -m tests.models.codec.measure_decoder FOLDER`.
+"""Time one call of the codec decoder: `python -m tests.models.codec.measure_decoder FOLDER`.
 
-Prints milliseconds of a window in the middle of a stream, the best and the middle of several calls, and its real-time
-factor (seconds of computing for a second of sound of all rows together). Codes are random, the history is warm. Knows
-no engine: gathering and storing histories is not in the figure.
+Prints the minimum and the median time of a window, and the real-time factor (compute seconds per second of audio of all
+rows). Codes are random. The time to gather and store histories in the engine is not included.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ CALLS, WARM = 7, 2
 
 
 def seconds_of(decoder: CodecDecoder, rows: int, frames: int) -> list[float]:
-    """Seconds of each of `CALLS` calls, in ascending order."""
+    """Durations of `CALLS` calls in seconds, sorted."""
     config, taken = decoder.config, []
     codes = torch.randint(config.codebook_size, (rows, frames, config.num_quantizers))
     history = decoder.initial_history(rows)
@@ -48,12 +47,12 @@ def main() -> None:
     for rows in arguments.batches:
         for frames in arguments.frames:
             taken = seconds_of(model.decoder, rows, frames)
-            sound_s = rows * frames * model.decoder.frame_samples / rate_hz
-            middle = statistics.median(taken)
+            audio_s = rows * frames * model.decoder.frame_samples / rate_hz
+            median = statistics.median(taken)
             print(
                 f"{arguments.codec_dtype}, {arguments.threads} threads, {rows} rows, windows of {frames}: "
-                f"{1000 * taken[0]:.1f} ms at best, {1000 * middle:.1f} in the middle, "
-                f"real-time factor {middle / sound_s:.3f}",
+                f"{1000 * taken[0]:.1f} ms minimum, {1000 * median:.1f} ms median, "
+                f"real-time factor {median / audio_s:.3f}",
                 flush=True,
             )
 

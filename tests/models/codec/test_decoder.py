@@ -1,4 +1,4 @@
-"""The decoder in any windows, rows and orders equals one whole decode; every such check is shown to fail on a fault."""
+"""Decoding in windows, batches and any order equals one call; negative controls show that the checks can fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.models.codec.tiny_codec import DECODER, EMBEDDED, tiny_decoder
 
 EXACT, FULL_SCALE_FP32 = 1e-11, 2e-5
 LONG = 330
-"""Frames: longer than the 300 at which the official package cuts."""
+"""Frames; more than the 300 after which the official package splits the signal."""
 
 
 @pytest.fixture(autouse=True)
@@ -30,8 +30,8 @@ def _no_gradients() -> object:
 
 
 def codes_of(config: CodecDecoderConfig, frames: int, *, rows: int = 1, seed: int = 0) -> Tensor:
-    drawn = torch.Generator().manual_seed(seed)
-    return torch.randint(config.codebook_size, (rows, frames, config.num_quantizers), generator=drawn)
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(config.codebook_size, (rows, frames, config.num_quantizers), generator=generator)
 
 
 def whole(decoder: CodecDecoder, codes: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def equal_windows(frames: int, size: int) -> list[int]:
     ids=["official graph fp64", "official graph fp32", "embedded graph fp32"],
 )
 def test_windows_of_one_size(config: CodecDecoderConfig, dtype: torch.dtype, tolerance: float) -> None:
-    """R01: windows of 1, 4, 25 and the official 300 over more than 300 frames."""
+    """Windows of 1, 4, 25 and the official 300 frames, over more than 300 frames (R01)."""
     decoder = tiny_decoder(config, dtype=dtype)
     codes = codes_of(config, LONG)
     oracle = whole(decoder, codes)
@@ -89,22 +89,22 @@ def test_random_windows(sizes: list[int], rows: int, seed: int) -> None:
         assert error(streamed(decoder, codes, sizes), whole(decoder, codes)) <= EXACT
 
 
-def test_official_overlap_of_25_frames_would_not_do() -> None:
-    """R01, control: re-decoding with a cut context differs; the attention reaches further than the convolutions."""
+def test_control_overlap_of_25_frames_is_not_exact() -> None:
+    """Decoding with 25 frames of context, as the official package does, differs: attention reaches further (R01)."""
     decoder = tiny_decoder(replace(DECODER, attention_window=30))
     codes = codes_of(DECODER, 90)
     cut = whole(decoder, codes[:, 35:])[:, 25 * decoder.frame_samples :]
     assert error(cut, whole(decoder, codes)[:, 60 * decoder.frame_samples :]) > 1e-4
 
 
-def test_reference_then_generated() -> None:
-    """R02 and R11: every window after a voice's reference equals its slice of the decode of reference and generated."""
+def test_decoding_continues_after_a_reference() -> None:
+    """Windows after the reference of a voice equal the slices of one decode of reference and speech (R02, R11)."""
     decoder = tiny_decoder()
     codes = codes_of(DECODER, 301)
     oracle = whole(decoder, codes)
     _, after_reference = decoder(decoder.initial_history(1), codes[:, :101])
     snapshot = after_reference.clone()
-    for _ in range(2):  # the snapshot stays good: the reference is decoded once, ever
+    for _ in range(2):  # the snapshot can be used again
         samples = streamed(decoder, codes[:, 101:], equal_windows(200, 25), snapshot)
         assert samples.shape[1] == 200 * decoder.frame_samples
         for start in range(0, 200, 25):
@@ -114,16 +114,16 @@ def test_reference_then_generated() -> None:
     assert error(forgotten, oracle[:, 101 * decoder.frame_samples :]) > 1e-3
 
 
-def test_nothing_is_lost_between_windows() -> None:
-    """R03: no constant deficit, no trim; 8 windows of 10 frames are exactly 80 frames long."""
+def test_each_frame_yields_all_its_samples() -> None:
+    """Windows are not trimmed: 8 windows of 10 frames have the samples of 80 frames (R03)."""
     decoder = tiny_decoder()
     codes = codes_of(DECODER, 80)
     for size in (1, 10, 80):
         assert streamed(decoder, codes, equal_windows(80, size)).shape[1] == 80 * decoder.frame_samples
 
 
-def test_no_click_at_seams() -> None:
-    """R04: one frame at a time, samples jump no more at seams than inside windows; without state they differ."""
+def test_no_clicks_at_window_boundaries() -> None:
+    """Sample differences at window boundaries are not larger than inside windows; control: no history (R04)."""
     decoder = tiny_decoder(EMBEDDED)
     codes = codes_of(EMBEDDED, 1).expand(1, 60, EMBEDDED.num_quantizers)
     samples = streamed(decoder, codes, [1] * 60)[0, 20 * decoder.frame_samples :]
@@ -140,8 +140,8 @@ def test_no_click_at_seams() -> None:
     assert error(stateless[None], samples[None]) > 1e-2
 
 
-def test_rows_at_different_positions_resting_and_padded() -> None:
-    """Streams start, rest and end at different times, in shuffled rows of a pool, padded with rubbish."""
+def test_streams_that_start_pause_and_end_at_different_times() -> None:
+    """Rows are shuffled, and padded with invalid codes."""
     decoder, drawn = tiny_decoder(), random.Random(3)
     lengths, slots = [17, 9, 30, 1], [2, 5, 0, 3]
     codes = codes_of(DECODER, max(lengths), rows=4, seed=9)
@@ -171,7 +171,7 @@ def test_rows_at_different_positions_resting_and_padded() -> None:
         assert error(torch.cat(parts[stream]), alone) <= EXACT
 
 
-def test_permuted_rows() -> None:
+def test_order_of_rows_does_not_matter() -> None:
     decoder = tiny_decoder()
     codes = codes_of(DECODER, 12, rows=3)
     order = [2, 0, 1]
@@ -179,7 +179,7 @@ def test_permuted_rows() -> None:
 
 
 def test_nan_stays_in_its_row() -> None:
-    """A poisoned neighbour changes nothing, and a stream that reads a slot without a lease shows it."""
+    """A NaN row does not affect the others, and reading a slot that was not reset gives NaN."""
     decoder = tiny_decoder()
     codes = codes_of(DECODER, 8, rows=2)
     poisoned = CodecStatePool(decoder.initial_history(1)).gather(CodecRows.of([0]))
@@ -188,7 +188,7 @@ def test_nan_stays_in_its_row() -> None:
     assert error(samples[1:], whole(decoder, codes[1:])) <= EXACT
 
 
-def test_no_valid_frame_changes_nothing() -> None:
+def test_row_without_valid_frames_keeps_its_history() -> None:
     decoder = tiny_decoder()
     _, history = decoder(decoder.initial_history(2), codes_of(DECODER, 7, rows=2))
     samples, after = decoder(history, codes_of(DECODER, 3, rows=2), torch.tensor([0, 0]))
@@ -196,7 +196,7 @@ def test_no_valid_frame_changes_nothing() -> None:
     assert all(torch.equal(one, other) for one, other in zip(history.tensors(), after.tensors(), strict=True))
 
 
-def test_forward_leaves_its_history_alone() -> None:
+def test_forward_does_not_modify_its_history() -> None:
     decoder = tiny_decoder()
     _, history = decoder(decoder.initial_history(1), codes_of(DECODER, 7))
     before = history.clone()

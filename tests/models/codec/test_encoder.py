@@ -1,4 +1,4 @@
-"""The encoder in pieces, in batches and whole gives the same codes, also where the last frame is padded."""
+"""Encoding in pieces, in batches and in one call gives the same codes, also if the last frame is padded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def samples_of(length: int, *, rows: int = 1, seed: int = 0) -> Tensor:
 
 
 def in_pieces(encoder: CodecEncoder, samples: Tensor, sizes: list[int]) -> Tensor:
-    """Codes when pieces of `sizes` arrive and the rest comes with the end."""
+    """Codes if pieces of `sizes` arrive, and the remaining samples with `finish`."""
     history, parts, at = encoder.initial_history(samples.shape[0]), [], 0
     for size in sizes:
         codes, history = encoder(history, samples[:, at : at + size])
@@ -42,13 +42,13 @@ def in_pieces(encoder: CodecEncoder, samples: Tensor, sizes: list[int]) -> Tenso
 
 
 def padded_conv(layer: CausalConv1d, x: Tensor, mode: str = "constant") -> Tensor:
-    """A whole convolution as the official package computes it: all padding before the call."""
+    """A convolution over the whole signal as in the official package, with explicit padding."""
     padded = functional.pad(x, (layer.history_length, -x.shape[-1] % layer.stride), mode=mode)
     return functional.conv1d(padded, layer.conv.weight, layer.conv.bias, stride=layer.stride, dilation=layer.dilation)
 
 
 def independent_latents(encoder: CodecEncoder, samples: Tensor) -> Tensor:
-    """The whole encoder up to its quantizer, once more without windows, histories or shared layers: [B, T, width]."""
+    """Independent reference of the encoder up to its quantizer, without windows or histories: [B, T, width]."""
     x = samples[:, None]
     for layer in encoder.encoder.layers:
         if isinstance(layer, CausalConv1d):
@@ -66,7 +66,7 @@ def independent_latents(encoder: CodecEncoder, samples: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("length", [1, 5, 11, 12, 13, 100, 144, 150])
-def test_equals_the_padded_form(length: int) -> None:
+def test_equals_the_padded_reference(length: int) -> None:
     encoder, samples = tiny_encoder(), samples_of(length)
     codes, frames = encoder.encode(samples)
     assert frames.tolist() == [-(-length // ENCODER_FRAME_SAMPLES)]
@@ -82,8 +82,8 @@ def test_pieces_of_any_size(sizes: list[int], rest: int, rows: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 12])
-def test_a_long_reference_in_pieces(size: int) -> None:
-    """R06: 375 frames (30 s), pieces shorter than a kernel and of one frame."""
+def test_long_reference_in_pieces(size: int) -> None:
+    """375 frames (30 s), in pieces shorter than a kernel and of one frame (R06)."""
     encoder, length = tiny_encoder(), 375 * ENCODER_FRAME_SAMPLES
     samples = samples_of(length)
     whole, _ = encoder.encode(samples)
@@ -92,7 +92,7 @@ def test_a_long_reference_in_pieces(size: int) -> None:
     assert torch.equal(in_pieces(encoder, samples, [size] * (length // size)), whole)
 
 
-def test_a_forgotten_history_shows() -> None:
+def test_control_dropped_history() -> None:
     encoder, samples = tiny_encoder(), samples_of(240)
     whole, _ = encoder.encode(samples)
     first, history = encoder(encoder.initial_history(1), samples[:, :120])
@@ -107,7 +107,7 @@ def test_a_forgotten_history_shows() -> None:
 
 
 def test_different_lengths_in_one_batch() -> None:
-    """R17: 1.0 s and 3.7 s (and others) together and alone; what lies behind a row's end does not matter."""
+    """1.0 s, 3.7 s and others, batched and alone; samples after a row's end have no effect (R17)."""
     encoder, lengths = tiny_encoder(), [150, 555, 12, 1, 37]
     samples = samples_of(555, rows=5)
     for row, length in enumerate(lengths):
@@ -122,7 +122,7 @@ def test_different_lengths_in_one_batch() -> None:
     assert not torch.equal(unmasked[0, :13], codes[0, :13])
 
 
-def test_the_end_is_padded_with_zeros_or_the_last_value() -> None:
+def test_end_is_padded_with_zeros_or_the_last_value() -> None:
     x, lengths = torch.arange(1.0, 11).view(2, 5, 1), torch.tensor([5, 2])
     zeros, frames = pad_to_stride(x, lengths, 3, replicate=False)
     assert zeros[..., 0].tolist() == [[1, 2, 3, 4, 5, 0], [6, 7, 0, 0, 0, 0]]
@@ -132,7 +132,7 @@ def test_the_end_is_padded_with_zeros_or_the_last_value() -> None:
 
 
 def test_attention_reaches_over_the_whole_reference() -> None:
-    """The official encoder has no attention window: the first frame still matters hundreds of frames later."""
+    """The official encoder has no attention window: the first frame affects codes hundreds of frames later."""
     encoder = tiny_encoder()
     samples = samples_of(300 * ENCODER_FRAME_SAMPLES)
     changed = samples.clone()
@@ -141,7 +141,7 @@ def test_attention_reaches_over_the_whole_reference() -> None:
     assert (late[0] - late[1]).abs().max() > 1e-6
 
 
-def test_silence_and_nothing() -> None:
+def test_silence_and_empty_input() -> None:
     encoder = tiny_encoder()
     codes, frames = encoder.encode(torch.zeros(1, 0))
     assert codes.shape == (1, 0, ENCODER.valid_quantizers)
@@ -152,20 +152,20 @@ def test_silence_and_nothing() -> None:
     assert history.pending.shape[1] == 7
 
 
-def test_the_limit_of_a_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reference_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoder_module, "REFERENCE_LIMIT_FRAMES", 10)
     encoder = tiny_encoder()
     fits = samples_of(10 * ENCODER_FRAME_SAMPLES)
     encoder.encode(fits)
-    with pytest.raises(ReferenceAudioError, match=r"at least 11 frames; at most 10 \(120 samples\)"):
+    with pytest.raises(ReferenceAudioError, match=r"at least 11 frames, and the limit is 10 \(120 samples\)"):
         encoder.encode(samples_of(10 * ENCODER_FRAME_SAMPLES + 1))
     _, history = encoder(encoder.initial_history(1), fits)
     with pytest.raises(ReferenceAudioError):
         encoder.finish(history, samples_of(1))
 
 
-def test_levels_follow_each_other_and_both_quantizers_see_the_same_latent() -> None:
-    """Each acoustic level takes the nearest entry to what the levels before left over."""
+def test_levels_quantize_residuals_and_both_quantizers_have_the_same_input() -> None:
+    """Each acoustic level takes the entry nearest to the residual of the previous levels."""
     encoder = tiny_encoder()
     weights = encoder.quantizer.state_dict()
     latent = torch.randn(1, 5, ENCODER.hidden_size)

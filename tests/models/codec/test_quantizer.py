@@ -1,4 +1,4 @@
-"""Codebooks: baked in float32, summed by level; codes outside a codebook are named."""
+"""Codebook tables are float32; levels are summed; an invalid code is reported with its position."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from legato.models.codec.quantizer import DECODER_UNUSED, check_codes, codebook_
 from tests.models.codec.tiny_codec import ENCODER, tiny_decoder, tiny_encoder
 
 
-def test_a_codebook_is_its_sum_over_its_usage() -> None:
+def test_codebook_table_is_sum_over_usage() -> None:
     table = codebook_table(torch.tensor([[2.0, 4.0], [1.0, 0.0]]), torch.tensor([4.0, 0.0]))
     assert table.tolist() == [[0.5, 1.0], [pytest.approx(1e5), 0.0]]
 
 
-def test_a_codebook_is_made_in_float32() -> None:
+def test_codebook_table_is_float32() -> None:
     stored, usage = torch.tensor([[1.0, 3.0]]).bfloat16(), torch.tensor([3.0]).bfloat16()
     assert codebook_table(stored, usage).dtype == torch.float32
     assert codebook_table(stored, usage)[0, 0] == torch.tensor(1.0) / 3.0
 
 
-def test_levels_are_summed_and_projected_apart() -> None:
+def test_levels_are_summed_and_projected_separately() -> None:
     quantizer = tiny_decoder(dtype=torch.float32).quantizer
     weights = quantizer.state_dict()
     tables = [weights["rvq_first.vq.layers.0._codebook.table"]]
@@ -32,7 +32,7 @@ def test_levels_are_summed_and_projected_apart() -> None:
     assert torch.allclose(quantizer(torch.tensor([[[3, 1, 4, 15]]]))[0, 0], expected, atol=1e-5)
 
 
-def test_tables_may_stay_in_float32_beside_half_precision() -> None:
+def test_tables_may_be_float32_in_a_bfloat16_codec() -> None:
     decoder = tiny_decoder(dtype=torch.bfloat16)
     for level in (*decoder.quantizer.rvq_first.vq.layers, *decoder.quantizer.rvq_rest.vq.layers):
         level.float()
@@ -40,13 +40,13 @@ def test_tables_may_stay_in_float32_beside_half_precision() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 32, 2150])
-def test_a_bad_code_is_named(value: int) -> None:
+def test_invalid_code_is_reported(value: int) -> None:
     frames = [(0, 0, 0, 0)] * 3 + [(0, 31, value, 0), (0, 0, 0, 99)]
     with pytest.raises(BadCodeError, match=rf"code {value} of codebook 2 in frame 3 is outside 0\.\.31"):
         check_codes(frames, 32)
 
 
-def test_good_codes_pass_at_both_ends() -> None:
+def test_valid_codes_at_both_ends_pass() -> None:
     check_codes([(0, 31)], 32)
 
 

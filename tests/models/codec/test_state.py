@@ -1,4 +1,4 @@
-"""The storage of codec histories: rows go where they are told, and nothing else moves."""
+"""The pool of codec histories: gather, scatter, reset, poison and snapshots."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def filled(values: list[float]) -> CodecHistory:
 
 
 def value_of(history: CodecHistory) -> list[float]:
-    """The one value of each row; fails where a row holds several."""
+    """The value of each row; fails if a row has several."""
     found = []
     for row in range(history.rows):
         values = {float(each) for tensor in history.tensors() for each in tensor[row].flatten().tolist()}
@@ -33,7 +33,7 @@ def value_of(history: CodecHistory) -> list[float]:
     return found
 
 
-def test_rows_go_where_they_are_told() -> None:
+def test_scatter_writes_the_given_slots_only() -> None:
     pool = CodecStatePool(DECODER.initial_history(5))
     pool.scatter(CodecRows.of([3, 0]), filled([7, 8]))
     pool.scatter(CodecRows.of([1]), filled([9]))
@@ -63,7 +63,7 @@ def test_gathered_rows_are_copies() -> None:
     assert value_of(pool.gather(CodecRows.of([0, 1]))) == [1, 1]
 
 
-def test_the_pool_does_not_share_what_it_was_given() -> None:
+def test_pool_copies_its_initial_storage() -> None:
     given = filled([5, 5])
     pool = CodecStatePool(given)
     pool.reset(CodecRows.of([0]))
@@ -72,9 +72,9 @@ def test_the_pool_does_not_share_what_it_was_given() -> None:
 
 def test_rows_of_another_pool_are_refused() -> None:
     pool = CodecStatePool(DECODER.initial_history(2))
-    with pytest.raises(StateError, match="takes CodecRows, not KVRows"):
+    with pytest.raises(StateError, match="needs CodecRows, not KVRows"):
         pool.gather(KVRows.of([0]))  # type: ignore[arg-type]
-    with pytest.raises(StateError, match="takes CodecRows, not Tensor"):
+    with pytest.raises(StateError, match="needs CodecRows, not Tensor"):
         pool.reset(torch.tensor([0]))  # type: ignore[arg-type]
 
 
@@ -89,13 +89,13 @@ def test_bad_rows_are_refused() -> None:
         CodecRows(torch.tensor([[1]]))
 
 
-def test_a_history_that_does_not_fit_is_refused() -> None:
+def test_history_that_does_not_fit_is_refused() -> None:
     pool = CodecStatePool(DECODER.initial_history(3))
-    with pytest.raises(StateError, match="2 histories cannot go to 1 slots"):
+    with pytest.raises(StateError, match="2 histories were given for 1 slots"):
         pool.scatter(CodecRows.of([0]), filled([1, 2]))
     with pytest.raises(StateError, match="does not fit"):
         pool.scatter(CodecRows.of([0]), DECODER.initial_history(1, torch.float64))
-    with pytest.raises(StateError, match="one slot, not of 2"):
+    with pytest.raises(StateError, match="exactly one slot, not 2"):
         pool.snapshot(CodecRows.of([0, 1]))
 
 
@@ -105,7 +105,7 @@ def test_select_and_join_are_inverse() -> None:
     assert value_of(join_rows([history.select([2]), history.select([0, 1])])) == [6, 4, 5]
 
 
-def test_bytes_are_counted() -> None:
+def test_row_bytes() -> None:
     history = DECODER.initial_history(3)
     total = sum(tensor.numel() * tensor.element_size() for tensor in history.tensors())
     assert history.row_bytes * 3 == total

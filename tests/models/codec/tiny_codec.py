@@ -1,4 +1,4 @@
-"""Tiny codecs with live weights: every layer matters to the output, nothing saturates. Knows no checkpoint.
+"""Tiny codecs with random weights: every layer affects the output, and nothing saturates.
 
 Usual random weights would hide most of the model (LayerScale 0.01, ConvNeXt gamma 1e-6, clamped samples), and a seam
 test on a model that ignores its past proves nothing.
@@ -36,7 +36,7 @@ DECODER = CodecDecoderConfig(
     upsampling_ratios=(2, 2),
     upsample_rates=(3, 2),
 )
-"""24 samples a frame, an attention window of 6 frames."""
+"""24 samples per frame, attention window of 6 frames."""
 
 EMBEDDED = CodecDecoderConfig(
     num_quantizers=8,
@@ -57,7 +57,7 @@ EMBEDDED = CodecDecoderConfig(
     upsampling_ratios=(2, 2, 1),
     upsample_rates=(2, 5),
 )
-"""The embedded voice's shapes in small: eight codebooks, an upsampling ratio of 1, grouped keys and values."""
+"""The structure of the embedded voice's codec: eight codebooks, an upsampling ratio of 1, grouped-query attention."""
 
 ENCODER = CodecEncoderConfig(
     num_filters=4,
@@ -87,10 +87,10 @@ ENCODER_FRAME_SAMPLES = 12
 
 def enliven(module: Module, seed: int) -> Module:
     """Weights that keep activations near 1: fan-in scaled, scales and norms around 1, small biases."""
-    drawn = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            noise = torch.randn(parameter.shape, generator=drawn)
+            noise = torch.randn(parameter.shape, generator=generator)
             if name.endswith(("scale", "gamma", "norm.weight")):
                 parameter.copy_(0.7 + 0.2 * noise)
             elif parameter.dim() == 1:
@@ -105,14 +105,14 @@ def enliven(module: Module, seed: int) -> Module:
 def tiny_decoder(
     config: CodecDecoderConfig = DECODER, *, dtype: torch.dtype = torch.float64, seed: int = 0
 ) -> CodecDecoder:
-    """A decoder whose samples lie around 0.3 of full scale."""
+    """A decoder whose samples have a standard deviation of about 0.3."""
     decoder = enliven(CodecDecoder(config), seed)
     last = decoder.decoder[-1]
     codes = torch.randint(
         config.codebook_size, (1, 30, config.num_quantizers), generator=torch.Generator().manual_seed(seed)
     )
     with torch.no_grad():
-        for _ in range(2):  # the first pass leaves the clamp, the second sets the level
+        for _ in range(2):  # the first pass ends the clamping, the second sets the level
             for parameter in last.parameters():
                 parameter.mul_(1e-3)
             loudness = decoder(decoder.initial_history(1), codes)[0].std()
@@ -122,5 +122,5 @@ def tiny_decoder(
 
 
 def tiny_encoder(config: CodecEncoderConfig = ENCODER, *, seed: int = 0) -> CodecEncoder:
-    """An encoder in float32, frames of 12 samples."""
+    """A float32 encoder with frames of 12 samples."""
     return enliven(CodecEncoder(config, ENCODER_FRAME_SAMPLES), seed)

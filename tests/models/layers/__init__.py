@@ -1,1 +1,1 @@
-"""Tests of the shared layers. One file a layer."""
+"""Tests of the shared layers, one file for each."""

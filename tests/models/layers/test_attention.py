@@ -1,4 +1,4 @@
-"""Sliding-window attention in windows equals attention on the whole; its history starts empty, not zero."""
+"""Sliding-window attention in windows equals one call; positions before 0 are masked, not zero keys."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def in_windows(attention: SlidingWindowAttention, x: Tensor, sizes: list[int]) -
 
 
 def one_by_one(attention: SlidingWindowAttention, x: Tensor) -> Tensor:
-    """An independent, slow form: one query and one head at a time, over exactly the keys that it may see."""
+    """Independent reference: one query and one head at a time, over exactly the keys in its window."""
     length = x.shape[1]
     rope = rope_tables(torch.arange(length)[None], inverse_frequencies(HEAD_DIM, THETA), x.dtype)
     queries = apply_rope(attention.q_proj(x).view(1, length, HEADS, HEAD_DIM).transpose(1, 2), rope)
@@ -71,24 +71,24 @@ def one_by_one(attention: SlidingWindowAttention, x: Tensor) -> Tensor:
     return torch.stack(rows)[None]
 
 
-def test_equals_the_slow_form() -> None:
+def test_equals_the_reference() -> None:
     x = signal(1, 14)
     assert (in_windows(layer(), x, [14]) - one_by_one(layer(), x)).abs().max() < EXACT
 
 
 @settings(max_examples=25, deadline=None)
 @given(sizes=st.lists(st.integers(1, 8), min_size=1, max_size=6))
-def test_any_windows_equal_the_whole(sizes: list[int]) -> None:
+def test_random_windows_equal_one_call(sizes: list[int]) -> None:
     x = signal(2, sum(sizes))
     assert (in_windows(layer(), x, sizes) - in_windows(layer(), x, [sum(sizes)])).abs().max() < EXACT
 
 
-def test_a_window_one_short_shows() -> None:
+def test_control_window_that_is_one_too_short() -> None:
     x = signal(1, 14)
     assert (in_windows(layer(), x, [14]) - in_windows(layer(WINDOW - 1), x, [14])).abs().max() > 1e-3
 
 
-def test_an_empty_history_is_not_a_zero_history() -> None:
+def test_initial_history_is_not_attended_to() -> None:
     attention, x = layer(), signal(1, 3)
     true, _ = window_step(attention, x, empty(attention, 1), torch.zeros(1, dtype=torch.int64))
     pretended, _ = window_step(attention, x, empty(attention, 1), torch.full((1,), WINDOW))
@@ -97,7 +97,7 @@ def test_an_empty_history_is_not_a_zero_history() -> None:
 
 
 def test_rows_at_different_positions() -> None:
-    """Rows with other pasts and other valid lengths in one window; a row with none keeps its history."""
+    """Rows with different histories and valid lengths in one window; a row of length 0 keeps its history."""
     attention, x = layer(), signal(3, 12)
     starts, lengths = [4, 9, 0], [3, 1, 0]
     histories = []

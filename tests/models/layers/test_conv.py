@@ -1,4 +1,4 @@
-"""Convolutions in windows equal convolutions on the whole, to the bit on integers. Each claim has a control."""
+"""Convolutions in windows equal one call, bit-exactly on integers. Each claim has a negative control."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def zeros(layer: CausalLayer, x: Tensor) -> Tensor:
 
 
 def in_windows(layer: CausalLayer, x: Tensor, sizes: list[int], *, drop: bool = False) -> Tensor:
-    """Joined outputs; with `drop` every window starts without the past."""
+    """Concatenated outputs. `drop`: every window starts from the initial history."""
     history, parts, start = zeros(layer, x), [], 0
     for size in sizes:
         y, history = layer(x[:, start : start + size], history)
@@ -54,9 +54,9 @@ def in_windows(layer: CausalLayer, x: Tensor, sizes: list[int], *, drop: bool = 
 
 def integers(module: nn.Module, seed: int) -> None:
     """Small integer weights: float32 sums of them are exact in any order."""
-    drawn = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     for parameter in module.parameters():
-        parameter.data.copy_(torch.randint(-4, 5, parameter.shape, generator=drawn))
+        parameter.data.copy_(torch.randint(-4, 5, parameter.shape, generator=generator))
     module.requires_grad_(False)
 
 
@@ -68,7 +68,7 @@ def test_worked_example() -> None:
     assert float((windowed - whole).abs().max()) == 0.0
 
 
-def test_worked_example_fails_without_its_history() -> None:
+def test_control_worked_example_without_history() -> None:
     layer = worked_layer()
     windowed = in_windows(layer, WORKED_INPUT, [3, 4, 5], drop=True).flatten()
     assert windowed[3] == 9.0
@@ -76,7 +76,7 @@ def test_worked_example_fails_without_its_history() -> None:
     assert windowed.tolist() != WORKED_OUTPUT
 
 
-def test_the_doc_page_runs() -> None:
+def test_code_of_the_documentation_page_runs() -> None:
     page = (Path(__file__).parents[3] / "docs" / "streaming-convolution.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 1
@@ -88,7 +88,7 @@ sizes = st.lists(st.integers(1, 6), min_size=1, max_size=8)
 
 
 def drawn(rows: int, positions: int, channels: int, seed: int) -> Tensor:
-    """Small whole numbers [rows, positions, channels]."""
+    """Small integers [rows, positions, channels]."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(-9, 10, (rows, positions, channels), generator=generator).float()
 
@@ -97,8 +97,8 @@ def drawn(rows: int, positions: int, channels: int, seed: int) -> Tensor:
 @given(
     kernel=st.integers(1, 7), stride=st.integers(1, 4), dilation=st.integers(1, 3), steps=sizes, seed=st.integers(0, 99)
 )
-def test_any_convolution_in_any_windows(kernel: int, stride: int, dilation: int, steps: list[int], seed: int) -> None:
-    """The oracle is torch's own convolution, which knows no windows."""
+def test_convolution_in_random_windows(kernel: int, stride: int, dilation: int, steps: list[int], seed: int) -> None:
+    """The reference is torch's convolution over the whole signal."""
     layer = CausalConv1d(4, 6, kernel, stride=stride, dilation=dilation)
     integers(layer, seed)
     windows = [step * stride for step in steps]
@@ -113,7 +113,7 @@ def test_any_convolution_in_any_windows(kernel: int, stride: int, dilation: int,
 
 @settings(max_examples=30, deadline=None)
 @given(kernel=st.integers(1, 7), steps=sizes, seed=st.integers(0, 99))
-def test_any_depthwise_convolution_in_any_windows(kernel: int, steps: list[int], seed: int) -> None:
+def test_depthwise_convolution_in_random_windows(kernel: int, steps: list[int], seed: int) -> None:
     layer = CausalDepthwiseConv1d(4, kernel)
     integers(layer, seed)
     x = drawn(2, sum(steps), 4, seed)
@@ -126,7 +126,7 @@ def test_any_depthwise_convolution_in_any_windows(kernel: int, steps: list[int],
 
 @settings(max_examples=60, deadline=None)
 @given(blocks=st.integers(1, 4), stride=st.integers(1, 4), steps=sizes, seed=st.integers(0, 99))
-def test_any_transposed_convolution_in_any_windows(blocks: int, stride: int, steps: list[int], seed: int) -> None:
+def test_transposed_convolution_in_random_windows(blocks: int, stride: int, steps: list[int], seed: int) -> None:
     layer = CausalConvTranspose1d(4, 6, blocks * stride, stride=stride)
     integers(layer, seed)
     x = drawn(2, sum(steps), 4, seed)
@@ -137,25 +137,25 @@ def test_any_transposed_convolution_in_any_windows(blocks: int, stride: int, ste
     assert torch.equal(whole, untrimmed.transpose(1, 2)[:, : whole.shape[1]])
 
 
-def test_a_transposed_kernel_is_a_whole_number_of_strides() -> None:
-    with pytest.raises(ValueError, match="kernel of 5 is not a whole number of strides of 2"):
+def test_transposed_kernel_must_be_a_multiple_of_the_stride() -> None:
+    with pytest.raises(ValueError, match="kernel size 5 is not a multiple of stride 2"):
         CausalConvTranspose1d(4, 4, 5, stride=2)
 
 
-def test_a_long_window_takes_several_products(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_window_is_split_into_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = CausalConv1d(4, 6, 3, dilation=2)
     integers(layer, 5)
     x = drawn(2, 50, 4, 5)
     whole, history = layer(x, zeros(layer, x))
-    for values in (2 * 3 * 4 * 7, 1):  # 7 positions of two rows at once, then one even where it does not fit
+    for values in (2 * 3 * 4 * 7, 1):  # blocks of 7 positions of two rows, then of one, the minimum
         monkeypatch.setattr(conv_module, "BLOCK_VALUES", values)
         blocks, after = layer(x, zeros(layer, x))
         assert torch.equal(blocks, whole)
         assert torch.equal(after, history)
 
 
-def test_the_history_is_of_what_the_activation_wrote() -> None:
-    """Before a layer or inside its call: the same, in the output and in the history; the input is left alone."""
+def test_history_holds_the_output_of_the_activation() -> None:
+    """Applied before the call or passed as an argument: same output and history, and the input is not modified."""
     layer = CausalConv1d(4, 6, 3)
     integers(layer, 6)
     x = drawn(2, 9, 4, 6)
@@ -170,8 +170,8 @@ def test_the_history_is_of_what_the_activation_wrote() -> None:
     assert torch.equal(x, kept)
 
 
-def test_the_matrix_of_a_product_is_a_view_of_the_weight() -> None:
-    """Also after what usually happens to a module: another dtype, loaded values, a copy."""
+def test_matmul_weight_is_a_view() -> None:
+    """Also after a change of dtype, `load_state_dict` and `deepcopy`."""
     kernel = ConvWeight(3, 4, 5, 3)
     others = [copy.deepcopy(kernel), kernel.double(), ConvWeight(3, 4, 5, 3)]
     others[2].load_state_dict({"weight": torch.randn(3, 4, 5), "bias": torch.zeros(3)})
@@ -182,7 +182,7 @@ def test_the_matrix_of_a_product_is_a_view_of_the_weight() -> None:
 
 
 @pytest.mark.parametrize("layer", [CausalConv1d(4, 4, 3, dilation=3), CausalConvTranspose1d(4, 4, 6, stride=2)])
-def test_a_dropped_history_shows(layer: CausalLayer) -> None:
+def test_control_dropped_history(layer: CausalLayer) -> None:
     integers(layer, 1)
     x = torch.randint(1, 9, (1, 12, 4)).float()
     assert torch.equal(in_windows(layer, x, [5, 7]), in_windows(layer, x, [12]))
@@ -204,7 +204,7 @@ def test_rows_of_different_lengths(transposed: bool, turns: list[list[int]]) -> 
     history, at = zeros(layer, signal), [0, 0, 0]
     parts: list[list[Tensor]] = [[], [], []]
     for turn in turns:
-        window = torch.full((3, 4, 4), 1e6)  # four positions of four channels
+        window = torch.full((3, 4, 4), 1e6)  # [rows, positions, channels]
         for row, take in enumerate(turn):
             window[row, :take] = signal[row, at[row] : at[row] + take]
         y, history = layer(window, history, torch.tensor(turn))
@@ -216,7 +216,7 @@ def test_rows_of_different_lengths(transposed: bool, turns: list[list[int]]) -> 
         assert torch.equal(torch.cat(parts[row]), layer(alone, zeros(layer, alone))[0][0])
 
 
-def test_a_window_inside_a_stride_is_refused() -> None:
+def test_window_with_an_incomplete_stride_is_refused() -> None:
     layer = CausalConv1d(1, 1, 4, stride=2)
     with pytest.raises(StateError, match="5 positions is not a multiple of the stride 2"):
         layer(torch.zeros(1, 5, 1), torch.zeros(1, 2, 1))
@@ -239,7 +239,7 @@ def test_history_length_follows_from_the_layer(layer: CausalLayer, length: int) 
     assert layer.history_length == length
 
 
-def test_a_walk_serves_a_stack_in_order_and_counts() -> None:
+def test_histories_are_used_in_order_and_counted() -> None:
     stack = nn.ModuleList([CausalConv1d(1, 2, 3), CausalConv1d(2, 2, 1), CausalConvTranspose1d(2, 1, 4, stride=2)])
     shapes = history_shapes(stack)
     assert shapes == ((2, 1), (1, 2))
@@ -249,5 +249,5 @@ def test_a_walk_serves_a_stack_in_order_and_counts() -> None:
         assert isinstance(layer, CausalLayer)
         x = histories.run(layer, x)
     assert [tuple(each.shape[1:]) for each in histories.updated()] == list(shapes)
-    with pytest.raises(StateError, match="2 histories for 0"):
+    with pytest.raises(StateError, match="2 histories were given, but 0"):
         ConvHistories([torch.zeros(1, 1, 2)] * 2).updated()

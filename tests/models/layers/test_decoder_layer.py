@@ -1,4 +1,4 @@
-"""Attention written out equals the library's. Hidden keys do not leak, and the rotation stays float32 in bfloat16."""
+"""Attention equals torch's; masked keys have no effect; RoPE tables are float32 in a bfloat16 layer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def heads(H: int, P: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> 
     return torch.randn(2, H, P, 16, dtype=dtype, generator=torch.Generator().manual_seed(seed))
 
 
-def test_equals_the_library_with_repeated_keys() -> None:
+def test_equals_torch_with_repeated_keys() -> None:
     queries, keys, values = heads(4, 7), heads(2, 7, seed=1), heads(2, 7, seed=2)
     visible = torch.ones(1, 7, 7, dtype=torch.bool).tril()
     ours = attention(queries, keys, values, visible)
@@ -30,13 +30,13 @@ def test_equals_the_library_with_repeated_keys() -> None:
     assert (ours - interleaved).abs().max() > 1e-2
 
 
-def test_nothing_hidden_equals_all_visible() -> None:
+def test_no_mask_equals_a_mask_of_ones() -> None:
     queries, keys, values = heads(4, 1), heads(2, 7, seed=1), heads(2, 7, seed=2)
     every = torch.ones(2, 1, 7, dtype=torch.bool)
     assert (attention(queries, keys, values, None) - attention(queries, keys, values, every)).abs().max() < 1e-12
 
 
-def test_nan_in_hidden_keys_does_not_leak() -> None:
+def test_nan_in_masked_keys_has_no_effect() -> None:
     queries, keys, values = heads(4, 1), heads(2, 7, seed=1), heads(2, 7, seed=2)
     visible = torch.tensor([[[True] * 5 + [False] * 2]] * 2)
     clean = attention(queries, keys[:, :, :5], values[:, :, :5], None)
@@ -45,7 +45,7 @@ def test_nan_in_hidden_keys_does_not_leak() -> None:
     assert attention(queries, keys, values, None).isnan().all()
 
 
-def test_bfloat16_attention_stays_near_float64_on_the_same_inputs() -> None:
+def test_bfloat16_attention_is_close_to_float64() -> None:
     queries, keys = heads(4, 1, torch.bfloat16), heads(2, 512, torch.bfloat16, 1)
     values = heads(2, 512, torch.bfloat16, 2)
     exact = attention(queries.double(), keys.double(), values.double(), None)
@@ -54,8 +54,8 @@ def test_bfloat16_attention_stays_near_float64_on_the_same_inputs() -> None:
     assert (ours.double() - exact).abs().max() < 4e-3
 
 
-def test_rotation_stays_float32_in_a_bfloat16_layer() -> None:
-    """Positions 4000 and 4001 are one number in bfloat16: a rotation in it would not tell them apart."""
+def test_rope_is_float32_in_a_bfloat16_layer() -> None:
+    """Positions 4000 and 4001 are equal in bfloat16, so angles computed in it would be equal, too."""
     torch.manual_seed(0)
     layer = scaled(DecoderLayer(stack())).to(torch.bfloat16)
     x = torch.randn(1, 6, 32).to(torch.bfloat16)
@@ -73,6 +73,6 @@ def test_rotation_stays_float32_in_a_bfloat16_layer() -> None:
     assert (control - near).abs().mean() > 4 * shift
 
 
-def test_visibility_hides_the_future_and_the_padding() -> None:
+def test_causal_visibility_masks_future_and_padding() -> None:
     square = causal_visibility(torch.tensor([[False, True, True]]))[0]
     assert square.tolist() == [[True, False, False], [False, True, False], [False, True, True]]

@@ -1,4 +1,4 @@
-"""The small layers against their formulas, and the order of casts that bfloat16 depends on."""
+"""RMSNorm, RoPE and MLPs against their formulas, and the order of casts in bfloat16."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_rms_norm_formula() -> None:
     assert norm(x)[0].tolist() == pytest.approx([3.0 / root, -8.0 / root, -1.0 / root], rel=1e-6)
 
 
-def test_rms_norm_is_computed_wide_and_cast_before_the_weight() -> None:
+def test_rms_norm_is_float32_and_cast_before_the_weight() -> None:
     torch.manual_seed(0)
     norm = RMSNorm(64, 1e-6).to(torch.bfloat16)
     norm.weight.data.copy_(1 + 0.3 * torch.randn(64))
@@ -33,7 +33,7 @@ def test_rms_norm_is_computed_wide_and_cast_before_the_weight() -> None:
     assert not torch.equal(norm(x), cast_last)
 
 
-def test_rotation_keeps_lengths_and_depends_on_distance_alone() -> None:
+def test_rope_keeps_norms_and_depends_on_distance_only() -> None:
     torch.manual_seed(1)
     frequencies = inverse_frequencies(8, 1e4)
     query, key = torch.randn(1, 1, 1, 8, dtype=torch.float64), torch.randn(1, 1, 1, 8, dtype=torch.float64)
@@ -48,14 +48,14 @@ def test_rotation_keeps_lengths_and_depends_on_distance_alone() -> None:
     assert abs(score(7, 4) - score(7, 5)) > 1e-3
 
 
-def test_rotation_turns_halves_not_neighbours() -> None:
+def test_rope_uses_the_rotate_half_layout() -> None:
     rope = rope_tables(torch.tensor([[1]]), torch.tensor([math.pi / 2, 0.0]), torch.float64)
     turned = apply_rope(torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64).view(1, 1, 1, 4), rope)
     assert turned.flatten().tolist() == pytest.approx([-3.0, 2.0, 1.0, 4.0], abs=1e-6)
 
 
-def test_rotation_is_computed_wide() -> None:
-    """bfloat16 cannot even hold position 1001; the angle must not go through it."""
+def test_rope_angles_are_float32() -> None:
+    """bfloat16 cannot represent position 1001, so angles must not be computed in it."""
     rope = rope_tables(torch.tensor([[1001]]), inverse_frequencies(4, 1e4), torch.bfloat16)
     assert rope.cos.dtype == torch.bfloat16
     assert float(rope.cos[0, 0, 0, 0]) == pytest.approx(math.cos(1001.0), abs=4e-3)

@@ -27,13 +27,13 @@ TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-11}
 
 @pytest.fixture(scope="module", params=["row by row", "masked"])
 def reading(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Both ways to read the cache: the CPU's own, and the one with fixed shapes."""
+    """Both views of the cache: row by row (CPU), and masked with fixed shapes."""
     with mock.patch.object(state, "reads_row_by_row", return_value=request.param == "row by row"):
         yield request.param
 
 
 def poisoned_cache(talker: Talker, dtype: torch.dtype = torch.float64) -> TalkerCache:
-    """Every slot NaN: what a row has not written itself shows when it is read."""
+    """A cache filled with NaN, so that reading a position that was not written gives NaN."""
     cache = TalkerCache.allocate(talker.config.stack, SLOTS, POSITIONS, dtype)
     poison(cache, KVRows.of(range(SLOTS)))
     return cache
@@ -55,14 +55,14 @@ def sliced(talker: Talker, cache: TalkerCache, rows: KVRows, x: Tensor, cuts: li
 
 @pytest.mark.usefixtures("reading")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_one_position_at_a_time_equals_the_whole(dtype: torch.dtype) -> None:
+def test_one_position_at_a_time_equals_one_call(dtype: torch.dtype) -> None:
     talker = make_talker(dtype=dtype)
     x = inputs(2, POSITIONS, dtype)
     with torch.inference_mode():
         whole = talker.forward_uncached(x)
         stepped = sliced(talker, poisoned_cache(talker, dtype), KVRows.of([3, 1]), x, list(range(1, POSITIONS)))
     assert (stepped - whole).abs().max() < TOLERANCE[dtype]
-    # Attention matters: without its past, the last position comes out otherwise.
+    # Control: without its past, the last position differs.
     with torch.inference_mode():
         alone = talker.forward_uncached(x[:, -1:])
     assert (alone[:, 0] - whole[:, -1]).abs().max() > 0.1
@@ -71,7 +71,7 @@ def test_one_position_at_a_time_equals_the_whole(dtype: torch.dtype) -> None:
 @pytest.mark.usefixtures("reading")
 @settings(max_examples=15, deadline=None)
 @given(cuts=st.sets(st.integers(1, 16), max_size=5), slots=st.permutations(range(SLOTS)))
-def test_any_slicing_in_any_slots_equals_the_whole(cuts: set[int], slots: list[int]) -> None:
+def test_random_slices_in_random_slots_equal_one_call(cuts: set[int], slots: list[int]) -> None:
     talker, x = make_talker(dtype=torch.float64), inputs(3, 17)
     with torch.inference_mode():
         whole = talker.forward_uncached(x)
@@ -102,7 +102,7 @@ def test_forward_gives_the_last_valid_position_of_forward_all() -> None:
 def test_ragged_rows_at_different_positions_equal_each_row_alone(
     plan: list[tuple[int, int]], slots: list[int], span_slack: int
 ) -> None:
-    """Each row has `start` positions behind it and takes `length` more, padded with NaN to the longest."""
+    """Each row has `start` earlier positions and `length` new ones, padded with NaN to the longest."""
     talker = make_talker(dtype=torch.float64)
     rows, data = slots[: len(plan)], inputs(4, POSITIONS)
     cache = poisoned_cache(talker)
@@ -130,7 +130,7 @@ def test_ragged_rows_at_different_positions_equal_each_row_alone(
 
 @pytest.mark.usefixtures("reading")
 def test_padding_may_reach_beyond_the_slot() -> None:
-    """A row that just fills its slot, beside a longer one: its padding would stand beyond the cache."""
+    """A row that fills its slot, next to a longer row: its padding would be beyond the slot."""
     talker, data = make_talker(dtype=torch.float64), inputs(2, POSITIONS)
     cache = poisoned_cache(talker)
     with torch.inference_mode():
@@ -143,7 +143,7 @@ def test_padding_may_reach_beyond_the_slot() -> None:
 
 
 @pytest.mark.usefixtures("reading")
-def test_idle_rows_write_nothing_and_harm_nobody() -> None:
+def test_rows_of_length_0_write_nothing() -> None:
     talker, x = make_talker(dtype=torch.float64), inputs(4, 3)
     cache = poisoned_cache(talker)
     x[1:3] = float("nan")
@@ -171,8 +171,8 @@ def test_consecutive_slots_read_as_a_slice_equal_gathered_ones() -> None:
 @pytest.mark.parametrize(
     "fault", ["row swapped", "start too late", "start too early", "stale position", "no query norm"]
 )
-def test_the_checks_would_see(fault: str) -> None:
-    """Negative controls: each fault moves the result far beyond the tolerance, or makes it NaN."""
+def test_control_fault_is_detected(fault: str) -> None:
+    """Each fault changes the result by much more than the tolerance, or makes it NaN."""
     talker, x = make_talker(dtype=torch.float64), inputs(2, 10)
     cache, rows, starts, span = poisoned_cache(talker), KVRows.of([0, 1]), torch.tensor([9, 9]), 10
     with torch.inference_mode():
@@ -195,8 +195,8 @@ def test_the_checks_would_see(fault: str) -> None:
     assert error.isnan() or error > 1e-4
 
 
-def test_a_short_span_loses_the_past_where_shapes_are_fixed() -> None:
-    """The negative control of `span`: reading too little shows; read row by row, it is not even looked at."""
+def test_control_span_that_is_too_short() -> None:
+    """With fixed shapes, a `span` that is too short changes the result; row by row, it is not used."""
     talker, x = make_talker(dtype=torch.float64), inputs(1, 10)
     error = {}
     for row_by_row in (True, False):
@@ -209,7 +209,7 @@ def test_a_short_span_loses_the_past_where_shapes_are_fixed() -> None:
     assert error[False] > 1e-4
 
 
-def test_a_row_that_does_not_fit_its_slot_is_refused() -> None:
+def test_row_that_does_not_fit_its_slot_is_refused() -> None:
     talker, x = make_talker(), inputs(1, 3, torch.float32)
     cache = poisoned_cache(talker, torch.float32)
     fits = f"22 to 25 do not fit slot 3 of {POSITIONS}"
@@ -218,8 +218,8 @@ def test_a_row_that_does_not_fit_its_slot_is_refused() -> None:
 
 
 @pytest.mark.usefixtures("reading")
-def test_a_row_does_not_feel_its_neighbours() -> None:
-    """The same slot and input beside other data: equal to the bit at one shape; the neighbours do differ."""
+def test_row_does_not_depend_on_other_rows() -> None:
+    """Same slot and input, other data in the other rows: bit-identical at the same shape."""
     talker, x = make_talker(), inputs(4, 6, torch.float32)
     other = torch.cat((x[:1], 3.0 * inputs(3, 6, torch.float32, seed=9)))
     starts = torch.zeros(4, dtype=torch.int64)
@@ -230,7 +230,7 @@ def test_a_row_does_not_feel_its_neighbours() -> None:
     assert (first[1:] - second[1:]).abs().min(dim=1).values.max() > 0
 
 
-def test_whole_call_with_padding_on_either_side() -> None:
+def test_uncached_call_with_padding_on_either_side() -> None:
     talker, x = make_talker(dtype=torch.float64), inputs(2, 5)
     noise = 10.0 * inputs(2, 3, seed=5)
     left = torch.cat((noise[:1], x[:1]), dim=1)
@@ -246,7 +246,7 @@ def test_whole_call_with_padding_on_either_side() -> None:
     assert (unmasked[0, 3:] - plain[0]).abs().max() > 1e-2
 
 
-def test_whole_call_carries_gradients_to_every_layer() -> None:
+def test_uncached_call_has_gradients_for_every_layer() -> None:
     talker, x = make_talker(talker_config(PHONES)), inputs(2, 5, torch.float32)
     hidden = talker.forward_uncached(x + talker.embed_text(torch.zeros(2, 5, 4, dtype=torch.int64)))
     torch.autograd.backward(talker.first_code_logits(hidden).logsumexp(-1).sum())
@@ -259,7 +259,7 @@ def test_whole_call_carries_gradients_to_every_layer() -> None:
 
 
 @pytest.mark.usefixtures("reading")
-def test_bfloat16_stays_near_float32_with_the_same_weights() -> None:
+def test_bfloat16_is_close_to_float32_with_the_same_weights() -> None:
     exact, rounded = make_talker(), make_talker().to(torch.bfloat16)
     exact.load_state_dict({name: weight.float() for name, weight in rounded.state_dict().items()})
     x = inputs(2, 20, torch.bfloat16)

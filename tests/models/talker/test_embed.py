@@ -29,7 +29,7 @@ def one_frame(codes: list[int], feedback: int) -> Tensor:
     return total
 
 
-def test_each_row_is_the_sum_of_its_parts() -> None:
+def test_row_is_the_sum_of_its_parts() -> None:
     talker, predictor = make_talker(), make_predictor()
     vector = torch.randn(32)
     with torch.inference_mode():
@@ -54,7 +54,7 @@ def test_each_row_is_the_sum_of_its_parts() -> None:
     assert (x - expected).abs().max() < 1e-6
 
 
-def test_a_part_that_the_voice_lacks_is_an_error() -> None:
+def test_part_that_the_voice_does_not_have_is_an_error() -> None:
     talker, predictor = make_talker(), make_predictor()
     with pytest.raises(StateError, match="reference"):
         embed_prompt(talker, predictor, plan(PromptRow(reference_frame=0)), speaker_vector=torch.zeros(32))
@@ -74,7 +74,7 @@ def test_only_the_fed_back_codebooks_are_summed(feedback: int) -> None:
     assert (following - vectors - texts).abs().max() < 1e-6
 
 
-def test_phones_of_a_token_are_summed_each_from_its_table() -> None:
+def test_phone_ids_of_a_token_are_embedded_by_their_tables_and_summed() -> None:
     talker = make_talker(talker_config(PHONES))
     with torch.inference_mode():
         vectors = text_vectors(talker, [(0, 1, 2, 3), (3, 2, 1, 0)])
@@ -84,8 +84,8 @@ def test_phones_of_a_token_are_summed_each_from_its_table() -> None:
     assert (vectors[0] - vectors[1]).abs().max() > 0.1
 
 
-def test_names_are_those_of_the_official_files() -> None:
-    """A sample of each kind; the whole list is held by the loader."""
+def test_parameter_names_are_official() -> None:
+    """One name of each kind; the tests of the loader check all."""
     talker, phones = make_talker().state_dict(), make_talker(talker_config(PHONES)).state_dict()
     predictor, wide = make_predictor().state_dict(), make_predictor(width=24).state_dict()
     for name in (

@@ -1,4 +1,4 @@
-"""The talker cache and the rows that address it: nothing else can stand in for `KVRows`."""
+"""The talker's KV cache and the type `KVRows` that addresses it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.models.tiny_talker import make_talker, talker_config
 
 
 @pytest.mark.parametrize("stranger", [torch.tensor([0, 1]), (0, 1), object()])
-def test_rows_of_another_kind_are_refused(stranger: object) -> None:
+def test_other_types_of_rows_are_refused(stranger: object) -> None:
     talker, x = make_talker(), torch.zeros(2, 1, 32)
     cache = TalkerCache.allocate(talker.config.stack, 2, 4, torch.float32)
     with pytest.raises(StateError, match="KVRows"):
@@ -27,14 +27,14 @@ def test_codec_rows_are_refused() -> None:
         poison(cache, CodecRows(torch.tensor([0, 1])))  # type: ignore[arg-type]
 
 
-def test_kv_rows_take_only_a_vector_of_int64() -> None:
+def test_kv_rows_must_be_an_int64_vector() -> None:
     with pytest.raises(StateError, match="int64"):
         KVRows(torch.tensor([0.0, 1.0]))
     with pytest.raises(StateError, match="int64"):
         KVRows(torch.tensor([[0, 1]]))
 
 
-def test_a_negative_slot_is_not_the_last_one() -> None:
+def test_negative_slot_is_refused() -> None:
     with pytest.raises(StateError, match="negative"):
         KVRows.of([0, -1])
 
@@ -46,7 +46,7 @@ def test_bytes_per_position_of_the_official_size() -> None:
     assert (cache.slots, cache.positions) == (1, 2)
 
 
-def test_poison_reaches_its_slots_and_no_other() -> None:
+def test_poison_fills_the_given_slots_only() -> None:
     cache = TalkerCache.allocate(talker_config().stack, 3, 4, torch.float32)
     poison(cache, KVRows.of([2, 0]))
     for pool in (cache.keys, cache.values):
