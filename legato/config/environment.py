@@ -20,9 +20,15 @@ def native_allowed() -> bool:
 
 
 def native_folder() -> Path:
-    """Cache folder of compiled kernels: `legato/native` in the user's cache folder (XDG)."""
+    """Cache folder of compiled kernels: `legato/native` in the user's cache folder (XDG).
+
+    `FileNotFoundError` if there is neither a home folder nor `XDG_CACHE_HOME`.
+    """
     cache = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(cache) if cache else Path.home() / ".cache") / "legato" / "native"
+    home = Path(cache) if cache else _home()
+    if home is None:
+        raise FileNotFoundError("there is no cache folder, because this user has no home: set XDG_CACHE_HOME")
+    return (home if cache else home / ".cache") / "legato" / "native"
 
 
 def api_key_from_environment() -> str:
@@ -30,7 +36,18 @@ def api_key_from_environment() -> str:
     return os.environ.get(API_KEY_VARIABLE, "").strip()
 
 
-def default_voices_folder() -> Path:
-    """Default folder of uploaded voices: `legato/voices` in the user's data folder (XDG)."""
+def default_voices_folder() -> Path | None:
+    """Default folder of uploaded voices: `legato/voices` in the user's data folder (XDG). None without a home."""
     data = os.environ.get("XDG_DATA_HOME", "")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "legato" / "voices"
+    home = Path(data) if data else _home()
+    if home is None:
+        return None
+    return (home if data else home / ".local" / "share") / "legato" / "voices"
+
+
+def _home() -> Path | None:
+    """The user's home folder; None for a user without one, as in a container that runs under any user id."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None

@@ -40,6 +40,14 @@ class ModelNames:
         """The model's id, then its aliases."""
         return (self._config.model_id, *(name for name in self._config.model_aliases if name != self._config.model_id))
 
+    @property
+    def _clones(self) -> bool:
+        return self._model.kind == "base"
+
+    def uploaded(self) -> list[UploadedVoice]:
+        """The uploaded voices that this model can speak: servers may share a folder, but only Base models clone."""
+        return self._folder.voices() if self._clones else []
+
     def voice(self, name: str) -> VoiceChoice:
         """Resolve a voice name; "" and "default" select the model's default. Raises `UnknownVoiceError`."""
         name = name.strip()
@@ -47,7 +55,7 @@ class ModelNames:
             return VoiceChoice()
         choice = self._find(name) or self._find_alias(name.lower())
         if choice is None:
-            available = [*self.speakers, *(voice.name for voice in self._folder.voices())]
+            available = [*self.speakers, *(voice.name for voice in self.uploaded())]
             raise UnknownVoiceError(
                 f"unknown voice {name[:80]!r}: available are {', '.join(available) or 'no voices'}, "
                 "and OpenAI's voice names as aliases",
@@ -59,7 +67,7 @@ class ModelNames:
         """A built-in or uploaded voice."""
         if name.lower() in self.speakers:
             return VoiceChoice(speaker=name.lower())
-        uploaded = self._folder.find(name)
+        uploaded = self._folder.find(name) if self._clones else None
         return VoiceChoice(uploaded=uploaded) if uploaded else None
 
     def _find_alias(self, name: str) -> VoiceChoice | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import logging
 from dataclasses import replace
 
 from legato.api import CloneReference, Legato
@@ -20,11 +19,8 @@ from legato.server.model_names import VoiceChoice
 from legato.server.openai.schemas import SpeechOptions, VoiceId
 from legato.server.remote_audio import fetch_recording
 from legato.server.state import ServerState
-from legato.server.voices import UploadedVoice
 from legato.text.characters import is_speakable
 from legato.types import DEFAULT_PACKET_FRAMES, SAMPLING_FIELDS, SamplingParams, TextLayout
-
-log = logging.getLogger("legato.server")
 
 _TASK_TYPES = {"CustomVoice": "custom_voice", "VoiceDesign": "voice_design", "Base": "base"}
 """`task_type` -> kind of checkpoint."""
@@ -94,23 +90,12 @@ async def _reference(
         return await state.bridge.in_thread(Pool.REFERENCE, state.tts.reference, CloneReference(data, transcript))
     if choice.uploaded is not None:
         transcript = "" if options.x_vector_only_mode else options.ref_text or choice.uploaded.transcript
-        data = await state.bridge.in_thread(Pool.DISK, _read_recording, state, choice.uploaded)
+        data = await state.bridge.in_thread(Pool.DISK, state.voices.recording_bytes, choice.uploaded)
         clone = CloneReference(data, transcript)
         return await state.bridge.in_thread(Pool.REFERENCE, state.tts.reference, clone)
     if options.ref_text:
         raise ApiError(400, "invalid_request", "ref_text without ref_audio: send the recording too", param="ref_text")
     return None
-
-
-def _read_recording(state: ServerState, voice: UploadedVoice) -> bytes:
-    """The file of an uploaded voice. Its path must not appear in an error that clients see."""
-    try:
-        return state.voices.recording(voice).read_bytes()
-    except OSError as error:
-        log.error("the recording of voice %s cannot be read: %s", voice.id, error)
-        raise ApiError(
-            503, "voice_unavailable", f"the recording of voice {voice.name!r} cannot be read: retry or upload it again"
-        ) from error
 
 
 def supports_word_times(tts: Legato) -> bool:

@@ -5,6 +5,11 @@ An uploaded recording is decoded and checked in a thread, then stored as the sam
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import ParamSpec
+
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
@@ -14,11 +19,16 @@ from legato.server.bodies import read_body
 from legato.server.bridge import Pool
 from legato.server.errors import ApiError
 from legato.server.openai.speech_request import check_recording, cloning_unsupported, supports_cloning
-from legato.server.state import state_of
+from legato.server.state import ServerState, state_of
 from legato.server.voices import UploadedVoice, validate_name
 
+P = ParamSpec("P")
+
+log = logging.getLogger("legato.server")
 router = APIRouter()
 
+DISK_S = 30.0
+"""Time that storing or deleting a voice may take."""
 MAX_TRANSCRIPT = 4000
 _UPLOAD_NAMES = ("audio_sample", "ref_audio", "file")
 _FORM = {
@@ -73,7 +83,8 @@ async def upload(request: Request) -> JSONResponse:
     recording = check_recording(body.upload, state.config.reference_bytes)
     rate_hz = state.tts.sample_rate_hz
     samples = await state.bridge.in_thread(Pool.REFERENCE, load_reference, recording, rate_hz)
-    voice = await state.bridge.in_thread(Pool.DISK, state.voices.add, name, samples, rate_hz, transcript)
+    voice = await _on_disk(state, state.voices.add, name, samples, rate_hz, transcript)
+    _audit(request, "kept", voice)
     return JSONResponse(_voice_json(voice), status_code=201)
 
 
@@ -81,8 +92,27 @@ async def upload(request: Request) -> JSONResponse:
 async def delete(request: Request, voice: str) -> dict[str, object]:
     """Delete an uploaded voice by id or name."""
     state = state_of(request)
-    deleted = await state.bridge.in_thread(Pool.DISK, state.voices.delete, voice)
+    deleted = await _on_disk(state, state.voices.delete, voice)
+    _audit(request, "deleted", deleted)
     return {"id": deleted.id, "name": deleted.name, "object": "audio.voice.deleted", "deleted": True}
+
+
+async def _on_disk(
+    state: ServerState, work: Callable[P, UploadedVoice], *args: P.args, **kwargs: P.kwargs
+) -> UploadedVoice:
+    """Run disk work in a thread. A disk that hangs ends the request after `DISK_S`; the work may still finish later."""
+    try:
+        return await asyncio.wait_for(state.bridge.in_thread(Pool.DISK, work, *args, **kwargs), DISK_S)
+    except asyncio.TimeoutError as error:
+        raise ApiError(
+            503, "storage_unavailable", f"the folder of voices did not respond within {DISK_S:g} s: retry later"
+        ) from error
+
+
+def _audit(request: Request, action: str, voice: UploadedVoice) -> None:
+    """Log who keeps or deletes a voice: recordings are personal data."""
+    client = request.client.host if request.client else "-"
+    log.info("%s voice %s: %s %r (client %s)", request.state.request_id, action, voice.id, voice.name, client)
 
 
 def _voice_json(voice: UploadedVoice) -> dict[str, object]:
