@@ -38,7 +38,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> TinyCheckpoint:
-    """`tiny_checkpoint("tiny-base")` and other tiny kinds (`weights.random_checkpoint.LIKES`). Read-only."""
+    """`tiny_checkpoint("tiny-base")` and other tiny kinds (`weights.random_checkpoint.CHECKPOINT_KINDS`). Read-only."""
     root = tmp_path_factory.mktemp("checkpoints")
 
     def folder(kind: str) -> Path:

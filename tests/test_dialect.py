@@ -50,9 +50,6 @@ REMAINING: dict[str, str] = {
         attention.c bytes_tiles.c codec.c codec.h codec_tiles.c fours.c frame.c layers.c maps.h tiles.h
         unrounded.c
     """,
-    "legato/weights": """
-        hub.py random_checkpoint.py random_codec_config.py random_configs.py random_tensors.py
-    """,
     "tests/backends/cpu": """
         test_codec.py test_linear.py
     """,

@@ -11,7 +11,7 @@ import click
 
 from legato.cli.loading import LoadingLine
 from legato.cli.terminal import note
-from legato.weights.random_configs import LIKES
+from legato.weights.random_configs import CHECKPOINT_KINDS
 
 EPILOG = """\b
 Examples:
@@ -29,8 +29,8 @@ about 4.5 GB.
     "--like",
     required=True,
     metavar="KIND",
-    type=click.Choice(tuple(LIKES), case_sensitive=False),
-    help=f"Kind and size of the model: {', '.join(LIKES)}.",
+    type=click.Choice(tuple(CHECKPOINT_KINDS), case_sensitive=False),
+    help=f"Kind and size of the model: {', '.join(CHECKPOINT_KINDS)}.",
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the weights; the same seed writes the same files.")
 @click.option("--codec-beside", is_flag=True, help="Write the codec (speech tokenizer) next to DIR instead of inside.")

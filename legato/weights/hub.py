@@ -1,9 +1,8 @@
-"""A model's name -> the folder of its checkpoint, fetched through `huggingface_hub` where need be.
+"""Locate the checkpoint folder of a model, downloading it with `huggingface_hub` if necessary.
 
-Owns the list of official names and of the files that a checkpoint needs. Downloads go to the hub's own cache, which is
-shared with other programs; only needed files are fetched. The hub library resumes a connection that breaks; when the
-process is killed, finished files are kept and the one under way starts again. Reads no environment of its own: the
-library honours `HF_HOME`, `HF_HUB_OFFLINE`, `HF_ENDPOINT` and `HF_TOKEN`. Imports no torch.
+Only the files that a checkpoint needs are downloaded, into the hub's own cache, which other programs share. The hub
+library resumes interrupted connections. After a killed download, complete files are kept and an incomplete one starts
+again. The library reads `HF_HOME`, `HF_HUB_OFFLINE`, `HF_ENDPOINT` and `HF_TOKEN`. Does not import torch.
 """
 
 from __future__ import annotations
@@ -25,26 +24,27 @@ OFFICIAL_MODELS = tuple(
     f"Qwen/Qwen3-TTS-12Hz-{kind}"
     for kind in ("0.6B-Base", "0.6B-CustomVoice", "1.7B-Base", "1.7B-CustomVoice", "1.7B-VoiceDesign")
 )
-WEIGHTS = ("model.safetensors", "speech_tokenizer/model.safetensors")
-NEEDED = (
+WEIGHT_FILES = ("model.safetensors", "speech_tokenizer/model.safetensors")
+REQUIRED_FILES = (
     "config.json",
     "generation_config.json",
     "vocab.json",
     "merges.txt",
     "tokenizer_config.json",
     "speech_tokenizer/config.json",
-    *WEIGHTS,
+    *WEIGHT_FILES,
 )
-"""Each weights file may instead be an index and the parts that it names."""
+"""Files of a checkpoint. A weights file may be sharded instead: an index and the parts that it lists."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 def locate(model: str | Path, *, revision: str = "main", progress: ProgressCallback | None = None) -> Path:
-    """The folder of `model`: "embedded", a folder, or a hub id such as ``Qwen/Qwen3-TTS-12Hz-0.6B-Base``.
+    """Return the checkpoint folder of `model`: "embedded", a folder, or a hub id (`Qwen/Qwen3-TTS-12Hz-0.6B-Base`).
 
-    Official names may be shortened to ``0.6B-Base``. A folder wins over a hub id. Raises `CheckpointError` for what is
-    neither, and `DownloadError`, saying what to fetch and where to put it, if the hub cannot be reached.
+    Official names may be shortened to `0.6B-Base`. An existing folder takes precedence over a hub id. `progress` is
+    called after each downloaded file. Raises `CheckpointError` if `model` is none of these, and `DownloadError`, with
+    instructions for a manual download, if the hub cannot be reached.
     """
     name = str(model)
     if name == EMBEDDED:
@@ -65,20 +65,20 @@ def locate(model: str | Path, *, revision: str = "main", progress: ProgressCallb
 
 
 def embedded_folder() -> Path:
-    """The voice that ships with the package."""
+    """The folder of the embedded voice, which is part of the package."""
     folder = Path(str(files("legato").joinpath("assets/voice")))
     if not (folder / "config.json").is_file():
         raise CheckpointError(
-            f"the embedded voice is not in {folder}: this installation is incomplete; install the package again",
+            f"the embedded voice is missing from {folder}: the installation is incomplete, reinstall the package",
             field="model",
         )
     return folder
 
 
 def fetch(repository: str, *, revision: str = "main", progress: ProgressCallback | None = None) -> Path:
-    """Download what a checkpoint needs from the hub, or find it in the hub's cache; returns its folder there.
+    """Return the folder of a checkpoint in the hub's cache, downloading its required files if they are not cached.
 
-    `progress` is told after every file; while a file comes, the hub library draws its own bar on standard error.
+    `progress` is called after each file. During a file, the hub library shows its own progress bar on standard error.
     """
     from huggingface_hub import HfApi, hf_hub_download
 
@@ -86,15 +86,15 @@ def fetch(repository: str, *, revision: str = "main", progress: ProgressCallback
     cached = _cached(repository, revision)
     if cached is not None:
         return cached
-    sizes = _listed(api, repository, revision)
-    wanted = _wanted(repository, sizes)
+    sizes = _file_sizes(api, repository, revision)
+    wanted = _files_to_download(repository, sizes)
     done, total = 0, sum(sizes[name] for name in wanted)
     folder = Path()
     for name in wanted:
         try:
             path = Path(hf_hub_download(repository, name, revision=revision))
         except Exception as error:
-            raise _cannot_fetch(repository, wanted, error) from error
+            raise _download_error(repository, wanted, error) from error
         folder = path.parents[name.count("/")]
         done += sizes[name]
         if progress is not None:
@@ -103,9 +103,9 @@ def fetch(repository: str, *, revision: str = "main", progress: ProgressCallback
 
 
 def missing_files(folder: Path) -> list[str]:
-    """Files that an official checkpoint needs and `folder` lacks; an index and all its parts stand for weights."""
-    missing = [name for name in NEEDED if name not in WEIGHTS and not (folder / name).is_file()]
-    for name in WEIGHTS:
+    """Required files that `folder` does not contain. An index with all its parts counts as a weights file."""
+    missing = [name for name in REQUIRED_FILES if name not in WEIGHT_FILES and not (folder / name).is_file()]
+    for name in WEIGHT_FILES:
         index = folder / f"{name}.index.json"
         if (folder / name).is_file():
             continue
@@ -118,7 +118,7 @@ def missing_files(folder: Path) -> list[str]:
 
 
 def _cached(repository: str, revision: str) -> Path | None:
-    """The snapshot in the hub's cache if it is complete: then nothing is asked of the network."""
+    """The snapshot in the hub's cache if it is complete; no network access."""
     from huggingface_hub import try_to_load_from_cache
 
     config = try_to_load_from_cache(repository, "config.json", revision=revision)
@@ -128,20 +128,20 @@ def _cached(repository: str, revision: str) -> Path | None:
     return None if missing_files(folder) else folder
 
 
-def _listed(api: HfApi, repository: str, revision: str) -> dict[str, int]:
-    """Files of the repository and their sizes in bytes."""
+def _file_sizes(api: HfApi, repository: str, revision: str) -> dict[str, int]:
+    """Sizes of the repository's files in bytes."""
     try:
         info = api.model_info(repository, revision=revision, files_metadata=True)
     except Exception as error:
-        raise _cannot_fetch(repository, list(NEEDED), error) from error
+        raise _download_error(repository, list(REQUIRED_FILES), error) from error
     return {each.rfilename: each.size or 0 for each in info.siblings or []}
 
 
-def _wanted(repository: str, sizes: dict[str, int]) -> list[str]:
-    """The needed files, configuration first; sharded weights come with their index and all parts."""
+def _files_to_download(repository: str, sizes: dict[str, int]) -> list[str]:
+    """The required files, configuration first. Sharded weights: the index and all parts."""
     wanted: list[str] = []
     absent: list[str] = []
-    for name in NEEDED:
+    for name in REQUIRED_FILES:
         stem = name.removesuffix(".safetensors")
         parts = [each for each in sorted(sizes) if re.fullmatch(rf"{re.escape(stem)}-\d+-of-\d+\.safetensors", each)]
         if name in sizes:
@@ -152,19 +152,18 @@ def _wanted(repository: str, sizes: dict[str, int]) -> list[str]:
             absent.append(name)
     if absent:
         raise CheckpointError(
-            f"{repository} on the hub is not a checkpoint that this engine reads: it lacks {', '.join(absent)}",
+            f"{repository} is not a Qwen3-TTS checkpoint: its repository lacks {', '.join(absent)}",
             field="model",
         )
     return wanted
 
 
-def _cannot_fetch(repository: str, wanted: list[str], error: Exception) -> DownloadError:
+def _download_error(repository: str, wanted: list[str], error: Exception) -> DownloadError:
     return DownloadError(
-        f"cannot fetch {repository} from the hub ({type(error).__name__}: {_first_line(error)}).\n"
-        f"Needed are: {', '.join(wanted)}.\n"
-        f"On a machine with a network run `hf download {repository} --local-dir CHECKPOINT`, copy the folder "
-        "CHECKPOINT here, and give its path as the model; or copy that machine's hub cache to this one's (HF_HOME says "
-        "where it is).",
+        f"cannot download {repository} from the hub ({type(error).__name__}: {_first_line(error)}).\n"
+        f"Required files: {', '.join(wanted)}.\n"
+        f"On a machine with network access, run `hf download {repository} --local-dir CHECKPOINT`, copy the folder "
+        "CHECKPOINT to this machine, and pass its path as the model. Or copy the hub cache (HF_HOME).",
         field="model",
     )
 

@@ -1,9 +1,9 @@
-"""Load a checkpoint folder into modules: `load_model`. No engine, no kernels.
+"""Load a checkpoint folder into reference modules: `load_model`. No engine, no kernels.
 
-Files are mapped, modules are built without memory, and tensors are assigned one at a time. A tensor whose dtype is
-already right stays a view of the mapped file, which must not be rewritten in place while the model is in use; any other
-tensor is converted into memory of its own. So private memory peaks at the converted weights plus one tensor. Names are
-those of `name_mapping`; all mismatches are listed in one `TensorError`.
+The files are memory-mapped, modules are built on the meta device, and tensors are assigned one at a time. A tensor with
+the right dtype stays a view of the mapped file, so the file must not be modified in place while the model is in use.
+Other tensors are converted into new memory. Peak private memory is therefore the converted weights plus one tensor.
+Tensor names are mapped by `name_mapping`; one `TensorError` lists all mismatches.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ __all__ = ["LoadedModel", "Progress", "ProgressCallback", "load_model"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 INTEGER = ("I8", "U8")
-"""Stored dtypes of quantized numbers; only integer parameters take them."""
+"""Stored dtypes of quantized weights; they are loaded into integer parameters only."""
 AS_STORED = frozenset(("model.text_embedding.weight",))
-"""Parameters that keep the dtype of the file, mapped: a table of 150,000 rows of which a text needs a few dozen."""
+"""Parameters that stay mapped in the file's dtype: a text uses a few dozen of the 150,000 rows of this table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ class LoadedModel:
     """The weights of one checkpoint as reference modules, in evaluation mode and without gradients.
 
     `encoder` and `speaker_encoder` exist in Base checkpoints only, `durations` in the embedded voice only. Talker and
-    predictor compute in `language_dtype`, the codec in its own dtype; RVQ tables, speaker encoder and duration net are
-    always float32. Linears of talker and predictor that are stored in bfloat16 keep that dtype when they compute in
-    float32 (see `models.layers.linear`), and the text embedding is as in the file. `quant`: the quantization of talker
-    and predictor; `quant_note`: why it was chosen, "" if there is nothing to say.
+    predictor compute in `language_dtype`, the codec in its own dtype; codebook tables, speaker encoder and duration
+    predictor are always float32. Linears of talker and predictor that are stored in bfloat16 keep this dtype if they
+    compute in float32 (see `models.layers.linear`), and the text embedding keeps the dtype of the file. `quant`: the
+    quantization of talker and predictor. `quant_note`: why it was chosen; "" if there is nothing to report.
     """
 
     folder: Path
@@ -67,25 +67,25 @@ class LoadedModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self.talker.codec_head.weight.device
 
     @property
     def language_dtype(self) -> torch.dtype:
-        """The dtype that talker and code predictor compute in."""
+        """Compute dtype of talker and code predictor."""
         return self.talker.codec_head.weight.dtype
 
     @property
     def cache_dtype(self) -> torch.dtype:
-        """The dtype of the KV cache: that of the talker, or bfloat16 where its weights are quantized anyway."""
+        """The dtype of the KV cache: `language_dtype`, or bfloat16 if the weights are quantized."""
         return self.language_dtype if self.quant == NONE else torch.bfloat16
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A module to fill, its prefix in the file and its dtype.
+    """A module to load, the prefix of its tensors in the file, and its dtype.
 
-    `kept`: parameters that keep the dtype of the file; `kept_bf16`: parameters that keep it where it is bfloat16.
+    `kept`: parameters that keep the dtype of the file. `kept_bf16`: parameters that keep it if it is bfloat16.
     """
 
     prefix: str
@@ -106,14 +106,14 @@ def load_model(
     fast_int8: bool = True,
     progress: ProgressCallback | None = None,
 ) -> LoadedModel:
-    """Load the checkpoint in `folder` (see `config.checkpoint` for where its speech tokenizer is searched).
+    """Load the checkpoint in `folder` (`config.checkpoint` documents where its speech tokenizer may be).
 
     `talker_dtype` is that of talker and code predictor; both dtypes are "float32" or "bfloat16". `quant` quantizes
     their weights (`weights.quantization`); a checkpoint that is stored quantized is loaded as stored. `fast_int8`:
     whether "auto" may choose int8 (see `backends.select.has_fast_int8`). Raises `CheckpointError`, `ConfigError` or
-    `TensorError` naming what is wrong, and `UnsupportedError` for another dtype or mode.
+    `TensorError` with the cause, and `UnsupportedError` for another dtype or mode.
     """
-    language_dtype, sound_dtype = _dtype("talker_dtype", talker_dtype), _dtype("codec_dtype", codec_dtype)
+    language_type, codec_type = _dtype("talker_dtype", talker_dtype), _dtype("codec_dtype", codec_dtype)
     config = read_model_config(folder, codec_folder)
     choice = choose_quantization(quant, config.quantization, device, fast_int8=fast_int8)
     with empty_modules():
@@ -131,15 +131,15 @@ def load_model(
     quantize_now = choice.mode if config.quantization == NONE else NONE
     quantize = quantize_now != NONE
     main = [
-        _language_part(names.TALKER, talker, language_dtype, quantize=quantize),
-        _language_part(names.CODE_PREDICTOR, predictor, language_dtype, quantize=quantize),
+        _language_part(names.TALKER, talker, language_type, quantize=quantize),
+        _language_part(names.CODE_PREDICTOR, predictor, language_type, quantize=quantize),
         *_optional_part(names.SPEAKER_ENCODER, speaker, torch.float32),
         *_optional_part(names.DURATIONS, durations, torch.float32),
     ]
-    codec = [_Part(names.DECODER, decoder, sound_dtype), *_optional_part(names.ENCODER, encoder, sound_dtype)]
-    _fill(main, folder, names.unused_in_main(config.kind), device, progress)
+    codec = [_Part(names.DECODER, decoder, codec_type), *_optional_part(names.ENCODER, encoder, codec_type)]
+    _load(main, folder, names.unused_in_main(config.kind), device, progress)
     unused = names.unused_in_codec(config.codec.encoder, encoder_built=encoder is not None)
-    _fill(codec, codec_location(folder, codec_folder), unused, device, progress)
+    _load(codec, codec_location(folder, codec_folder), unused, device, progress)
     remove_identity_units(decoder.decoder)
     if quantize:
         talker, predictor = quantize_modules(talker, quantize_now), quantize_modules(predictor, quantize_now)
@@ -195,37 +195,39 @@ def _duration_net(config: ModelConfig) -> DurationNet | None:
     )
 
 
-# --- filling ---------------------------------------------------------------------------------------------------------
+# --- loading ---------------------------------------------------------------------------------------------------------
 
 
-def _fill(
+def _load(
     parts: list[_Part], folder: Path, unused: names.Unused, device: str, progress: ProgressCallback | None
 ) -> None:
-    """Give every parameter of `parts` its tensor from the files of `folder`, after checking all names and shapes."""
+    """Load all parameters of `parts` from the files of `folder`, after checking all names, shapes and dtypes."""
     with ExitStack() as stack:
         tensors = StoredTensors(stack, weight_files(folder))
         wanted = [(part, names.sources(part.module, part.prefix)) for part in parts]
-        wrong = names.faults((source for _, table in wanted for source in table.values()), tensors.shapes, unused)
-        wrong += _undecodable(wanted, tensors)
+        wrong = names.mismatches((source for _, table in wanted for source in table.values()), tensors.shapes, unused)
+        wrong += _unsupported_dtypes(wanted, tensors)
         if wrong:
-            raise TensorError(f"{folder} does not hold the tensors of its config.json:\n  " + "\n  ".join(wrong))
+            raise TensorError(f"the tensors in {folder} do not match its config.json:\n  " + "\n  ".join(wrong))
         total = sum(tensors.bytes(source) for _, table in wanted for source in table.values())
         done = 0
         for part, table in wanted:
             for name, source in table.items():
-                stays = name in part.kept or (name in part.kept_bf16 and tensors.stored[source.names[0]] == "BF16")
-                dtype = None if stays else part.dtype
-                wanted_order = part.module.get_parameter(name).stride()
-                _assign(part.module, name, _ordered(_converted(tensors, source, dtype, device), wanted_order))
+                keeps_dtype = name in part.kept or (
+                    name in part.kept_bf16 and tensors.stored[source.names[0]] == "BF16"
+                )
+                dtype = None if keeps_dtype else part.dtype
+                strides = part.module.get_parameter(name).stride()
+                _assign(part.module, name, _with_strides(_converted(tensors, source, dtype, device), strides))
                 done += tensors.bytes(source)
                 if progress is not None:
                     progress(Progress("load", part.prefix.rstrip("."), done, total))
             _finish(part.module)
 
 
-def _undecodable(wanted: list[tuple[_Part, dict[str, names.Source]]], tensors: StoredTensors) -> list[str]:
+def _unsupported_dtypes(wanted: list[tuple[_Part, dict[str, names.Source]]], tensors: StoredTensors) -> list[str]:
     return [
-        f"stored as {tensors.stored[name]}: {name} (this engine reads {', '.join(_readable(part, parameter))} here)"
+        f"unsupported dtype: {name} is {tensors.stored[name]}, must be {' or '.join(_readable(part, parameter))}"
         for part, table in wanted
         for parameter, source in table.items()
         for name in source.names
@@ -239,14 +241,14 @@ def _readable(part: _Part, parameter: str) -> list[str]:
 
 
 def _converted(tensors: StoredTensors, source: names.Source, dtype: torch.dtype | None, device: str) -> Tensor:
-    if source.baked:
+    if source.is_codebook:
         total, usage = (tensors.read(name) for name in source.names)
         return codebook_table(total, usage).to(device)
     return tensors.read(source.names[0]).to(device=device, dtype=dtype)
 
 
-def _ordered(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
-    """The tensor in the memory order of the module: a matmul reads a convolution's weight as a matrix."""
+def _with_strides(tensor: Tensor, strides: tuple[int, ...]) -> Tensor:
+    """The tensor with the strides of the module's parameter, which a convolution chooses for its matmul."""
     if tensor.stride() == strides:
         return tensor
     return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
@@ -258,8 +260,8 @@ def _assign(module: nn.Module, name: str, tensor: Tensor) -> None:
 
 
 def _finish(module: nn.Module) -> None:
-    """Check that no tensor is left on the meta device (its contents would be undefined) and switch to eval mode."""
+    """Check that no tensor is left on the meta device, and switch to eval mode."""
     unfilled = [name for name, tensor in (*module.named_parameters(), *module.named_buffers()) if tensor.is_meta]
     if unfilled:
-        raise StateError(f"{type(module).__name__} has tensors that no file fills: {', '.join(unfilled)}")
+        raise StateError(f"{type(module).__name__} has tensors that were not loaded: {', '.join(unfilled)}")
     module.eval()

@@ -34,6 +34,6 @@ class _SkipInit(TorchFunctionMode):
 
 @contextmanager
 def empty_modules() -> Iterator[None]:
-    """Modules created inside have parameters of the right shapes on the meta device."""
+    """Modules created in this context have uninitialized parameters on the meta device."""
     with torch.device("meta"), _SkipInit():
         yield

@@ -10,7 +10,7 @@ from torch import nn
 
 M = TypeVar("M", bound=nn.Module)
 Replacement = Callable[[str, nn.Module], nn.Module | None]
-"""(name of the child, the child with its own children already replaced) -> what takes its place; None: the child."""
+"""(name of a child, the child after its own children were replaced) -> the replacement, or None to keep it."""
 
 
 def replace_modules(module: M, replacement: Replacement) -> M:

@@ -1,7 +1,7 @@
-"""Name mapping: which tensor of which file becomes which parameter of which module.
+"""Name mapping between the tensors of checkpoint files and the parameters of modules.
 
-Below its prefix a parameter has the official name, with two exceptions: an RVQ codebook is stored as a running sum and
-a usage count and becomes one `table`, and some official tensors are known to be unused.
+After its prefix, a parameter has its official name, with two exceptions: an RVQ codebook is stored as a running sum and
+usage counts and becomes one `table`, and some official tensors are not used.
 """
 
 from __future__ import annotations
@@ -23,32 +23,33 @@ DURATIONS = "duration."
 DECODER = "decoder."
 ENCODER = "encoder."
 
-BAKED = {
+CODEBOOK_TABLES = {
     "_codebook.table": ("_codebook.embedding_sum", "_codebook.cluster_usage"),
     ".codebook.table": (".codebook.embed_sum", ".codebook.cluster_usage"),
 }
-"""Suffix of a parameter name -> suffixes of the names of its sum and its usage count."""
+"""Suffix of a parameter's name -> suffixes of the names of its running sum and usage counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The source of a parameter: one tensor, or a sum and a usage count that are divided into a table."""
+    """The tensors of a parameter in the file: one, or the running sum and usage counts of a codebook table."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
 
     @property
-    def baked(self) -> bool:
+    def is_codebook(self) -> bool:
+        """True for a codebook table."""
         return len(self.names) == 2
 
 
 def sources(module: nn.Module, prefix: str) -> dict[str, Source]:
-    """The source in the file of each parameter of `module`."""
+    """The source of each parameter of `module`, by parameter name."""
     table: dict[str, Source] = {}
     for name, parameter in module.named_parameters():
         shape = tuple(parameter.shape)
         table[name] = Source((prefix + name,), (shape,))
-        for end, (total, usage) in BAKED.items():
+        for end, (total, usage) in CODEBOOK_TABLES.items():
             if name.endswith(end):
                 stem = prefix + name.removesuffix(end)
                 table[name] = Source((stem + total, stem + usage), (shape, shape[:1]))
@@ -56,7 +57,7 @@ def sources(module: nn.Module, prefix: str) -> dict[str, Source]:
 
 
 def unused_in_codec(encoder: CodecEncoderConfig | None, *, encoder_built: bool) -> Unused:
-    """Unused tensors of the speech tokenizer; all of its encoder where that is not built."""
+    """Unused tensors of the speech tokenizer; the whole encoder if it is not built."""
     names = {DECODER + name for name in DECODER_UNUSED}
     if encoder is not None and encoder_built:
         names |= {ENCODER + name for name in encoder_unused(encoder)}
@@ -65,13 +66,13 @@ def unused_in_codec(encoder: CodecEncoderConfig | None, *, encoder_built: bool) 
 
 
 def unused_in_main(kind: str) -> Unused:
-    """Unused tensors of the main file: a speaker encoder that fine-tuning left in a checkpoint with built-in voices."""
+    """Unused tensors of the main file: fine-tuning may leave a speaker encoder in a model with built-in voices."""
     return Unused(frozenset(), () if kind == "base" else (SPEAKER_ENCODER,))
 
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """Tensors that may be in a file and are not read."""
+    """Tensors that a file may contain and that are not loaded."""
 
     names: frozenset[str]
     prefixes: tuple[str, ...]
@@ -80,10 +81,10 @@ class Unused:
         return name in self.names or name.startswith(self.prefixes)
 
 
-def faults(wanted: Iterable[Source], found: Mapping[str, tuple[int, ...]], unused: Unused) -> list[str]:
-    """One line for every missing, unexpected and misshapen tensor, in that order."""
+def mismatches(wanted: Iterable[Source], found: Mapping[str, tuple[int, ...]], unused: Unused) -> list[str]:
+    """One line for each missing tensor, unexpected tensor and wrong shape, in this order."""
     missing: list[str] = []
-    misshapen: list[str] = []
+    wrong_shapes: list[str] = []
     known: set[str] = set()
     for source in wanted:
         for name, shape in zip(source.names, source.shapes, strict=True):
@@ -91,8 +92,8 @@ def faults(wanted: Iterable[Source], found: Mapping[str, tuple[int, ...]], unuse
             if name not in found:
                 missing.append(f"missing: {name} {list(shape)}")
             elif found[name] != shape:
-                misshapen.append(f"misshapen: {name} is {list(found[name])}, must be {list(shape)}")
-    left = [
-        f"left over: {name} {list(shape)}" for name, shape in found.items() if name not in known and name not in unused
+                wrong_shapes.append(f"wrong shape: {name} is {list(found[name])}, must be {list(shape)}")
+    unexpected = [
+        f"unexpected: {name} {list(shape)}" for name, shape in found.items() if name not in known and name not in unused
     ]
-    return missing + sorted(left) + misshapen
+    return missing + sorted(unexpected) + wrong_shapes

@@ -32,33 +32,33 @@ from legato.weights.quantized_linear import (
 )
 
 KEPT = ("codec_head",)
-"""Linears that are never quantized: the first code decides what is said, and its head is read once per frame."""
+"""Linears that are never quantized: codebook 0 carries the content, and its head is read only once per frame."""
 _Module = TypeVar("_Module", bound=nn.Module)
 
 
 @dataclass(frozen=True, slots=True)
 class QuantChoice:
-    """The mode in effect, and a note on why, "" where there is nothing to say."""
+    """The mode in effect, and a note on the reason; "" if there is none."""
 
     mode: str
     note: str
 
 
-def choose_quantization(asked: str, stored: str, device: str, *, fast_int8: bool) -> QuantChoice:
+def choose_quantization(requested: str, stored: str, device: str, *, fast_int8: bool) -> QuantChoice:
     """The mode for a checkpoint stored as `stored` ("none" if it is not quantized).
 
     `fast_int8`: whether this machine multiplies int8 weights faster than bfloat16 ones. Raises `UnsupportedError` for a
     mode that is not available.
     """
-    if asked not in CHOICES:
-        raise UnsupportedError(f"unknown quantization {asked!r}: use {', '.join(CHOICES)}", field="quant")
-    if stored != NONE and asked not in (stored, AUTO, NONE):
+    if requested not in CHOICES:
+        raise UnsupportedError(f"unknown quantization {requested!r}: use {', '.join(CHOICES)}", field="quant")
+    if stored != NONE and requested not in (stored, AUTO, NONE):
         raise UnsupportedError(
-            f"this checkpoint is stored as {stored} and cannot become {asked}: quantize the original instead",
+            f"this checkpoint is stored as {stored} and cannot become {requested}: quantize the original instead",
             field="quant",
         )
     on_cpu = device.startswith("cpu")
-    mode = stored if stored != NONE else asked
+    mode = stored if stored != NONE else requested
     if mode == AUTO:
         if not on_cpu:
             return QuantChoice(NONE, f"quant none: quantized weights run on the CPU only, and this is {device}")

@@ -30,7 +30,9 @@ def write_quantized(source: Path, folder: Path, mode: str) -> int:
     Raises `UnsupportedError` for another mode or an already quantized source, `InputError` if `folder` is not empty.
     """
     if mode not in STORED:
-        raise UnsupportedError(f"a checkpoint is stored as {' or '.join(STORED)}, not as {mode!r}", field="quant")
+        raise UnsupportedError(
+            f"a checkpoint can be quantized to {' or '.join(STORED)}, not to {mode!r}", field="quant"
+        )
     if read_model_config(source).quantization != NONE:
         raise UnsupportedError(f"{source} is already quantized: start from the original", field="source")
     if folder.exists() and any(folder.iterdir()):

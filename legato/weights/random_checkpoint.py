@@ -1,8 +1,8 @@
-"""Writes checkpoints with random weights in the official layout on disk: for tests, parity and trying a size out.
+"""Write checkpoints with random weights in the official file layout, for tests, parity and trying out a size.
 
-Owns nothing after it returns. Weights are drawn with NumPy from the seed and each tensor's name, so that the same
-checkpoint comes out on every machine, and written a block at a time: memory stays small at any size. Imports no torch.
-The text tokenizer is the official one, from `assets/qwen_tokenizer` (its merges; the vocabulary follows from them).
+Weights depend on the seed and the tensor's name only (NumPy generators), so a checkpoint is the same on every machine.
+They are written in blocks, so memory stays small at any size. Does not import torch. The text tokenizer is the official
+one: `assets/qwen_tokenizer` has its merges, from which the vocabulary follows.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from legato.config.codec_checkpoint import CODEC_FOLDER
 from legato.errors import InputError
 from legato.weights.progress import Progress, ProgressCallback
 from legato.weights.random_codec_config import Json
-from legato.weights.random_configs import LIKES, CheckpointJson, checkpoint_json
-from legato.weights.random_tensors import Draw, TensorSpec, codec_tensors, main_tensors
+from legato.weights.random_configs import CHECKPOINT_KINDS, CheckpointJson, checkpoint_json
+from legato.weights.random_tensors import Init, TensorSpec, codec_tensors, main_tensors
 
 BLOCK = 1 << 22
-"""Numbers drawn and written at a time."""
+"""Numbers that are generated and written at a time."""
 
 BYTE_SYMBOLS = "".join(map(chr, (*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324))))
-"""How byte-level BPE spells the 256 bytes, in the order of their ids in the official vocabulary."""
+"""The symbols of the 256 bytes in byte-level BPE, in the order of their ids in the official vocabulary."""
 
 SPECIAL_TOKENS = (
     *(f"<|{name}|>" for name in ("endoftext", "im_start", "im_end", "object_ref_start", "object_ref_end")),
@@ -42,30 +42,30 @@ SPECIAL_TOKENS = (
     *("<|audio_start|>", "<|audio_end|>", "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>", "<tts_text_bos_single>"),
     "<|audio_pad|>",
 )
-"""In the order of their ids, which follow the vocabulary's."""
+"""Special tokens in the order of their ids, which start after the vocabulary."""
 PLAIN_TOKENS = frozenset(range(14, 26))
-"""Places in `SPECIAL_TOKENS` of those that the official file does not mark as special."""
+"""Indexes in `SPECIAL_TOKENS` of tokens that the official file does not mark as special."""
 
 
 def write_checkpoint(
-    like: str, folder: Path, *, seed: int = 0, codec_inside: bool = True, progress: ProgressCallback | None = None
+    kind: str, folder: Path, *, seed: int = 0, codec_inside: bool = True, progress: ProgressCallback | None = None
 ) -> None:
-    """Write a random-weight checkpoint like `like` (one of `LIKES`) into `folder`, which must not exist or be empty.
+    """Write a random checkpoint of `kind` (one of `CHECKPOINT_KINDS`) into `folder`, which must be empty or missing.
 
-    bfloat16 talker, float32 speech tokenizer, as the official files. `codec_inside` False puts the speech tokenizer
-    beside the folder. 0.6B takes about 2.5 GB of disk, 1.7B about 4.5 GB. Raises `InputError` for an unknown kind or a
-    folder in use.
+    The talker is bfloat16 and the speech tokenizer float32, as in the official files. Unless `codec_inside`, the speech
+    tokenizer is written next to `folder`. 0.6B takes about 2.5 GB on disk, 1.7B about 4.5 GB. Raises `InputError` for
+    an unknown kind, or a folder that is not empty.
     """
-    if like not in LIKES:
-        raise InputError(f"no checkpoint kind {like!r}; there are {', '.join(LIKES)}", field="like")
+    if kind not in CHECKPOINT_KINDS:
+        raise InputError(f"unknown checkpoint kind {kind!r}: use {', '.join(CHECKPOINT_KINDS)}", field="like")
     folder = Path(folder)
     codec_folder = (folder if codec_inside else folder.parent) / CODEC_FOLDER
     for place in (folder, codec_folder):
         if place.exists() and any(place.iterdir()):
             raise InputError(f"{place} is not empty: choose a new folder", field="folder")
         place.mkdir(parents=True, exist_ok=True)
-    made = checkpoint_json(like)
-    write_texts(made, folder, codec_folder)
+    files_json = checkpoint_json(kind)
+    write_json_files(files_json, folder, codec_folder)
     config = read_model_config(folder, codec_folder)
     jobs = (
         (folder / "model.safetensors", "BF16", tuple(main_tensors(config))),
@@ -118,13 +118,13 @@ def write_tokenizer(folder: Path) -> None:
     _write_json(folder / "tokenizer_config.json", config)
 
 
-def write_texts(made: CheckpointJson, folder: Path, codec_folder: Path) -> None:
-    """Everything but the weights, into two folders that exist."""
-    _write_json(folder / "config.json", made.config)
-    _write_json(folder / "generation_config.json", made.generation)
-    _write_json(codec_folder / "config.json", made.codec)
-    _write_json(codec_folder / "preprocessor_config.json", made.codec_preprocessor)
-    if made.has_tokenizer:
+def write_json_files(contents: CheckpointJson, folder: Path, codec_folder: Path) -> None:
+    """Write everything except the weights into two existing folders."""
+    _write_json(folder / "config.json", contents.config)
+    _write_json(folder / "generation_config.json", contents.generation)
+    _write_json(codec_folder / "config.json", contents.codec)
+    _write_json(codec_folder / "preprocessor_config.json", contents.codec_preprocessor)
+    if contents.has_tokenizer:
         write_tokenizer(folder)
 
 
@@ -160,44 +160,44 @@ def _bytes(spec: TensorSpec, dtype: str) -> int:
 
 
 def _blocks(spec: TensorSpec, seed: int) -> Iterator[npt.NDArray[np.float32]]:
-    """The numbers of one tensor, in order, from a generator of its own."""
+    """The values of one tensor, in blocks, from its own generator."""
     generator = np.random.Generator(np.random.PCG64([seed, zlib.crc32(spec.name.encode())]))
-    left = prod(spec.shape)
-    while left:
-        count = min(left, BLOCK)
-        yield _drawn(generator, spec, count)
-        left -= count
+    remaining = prod(spec.shape)
+    while remaining:
+        count = min(remaining, BLOCK)
+        yield _random_values(generator, spec, count)
+        remaining -= count
 
 
-def _drawn(generator: np.random.Generator, spec: TensorSpec, count: int) -> npt.NDArray[np.float32]:
-    ranges = {Draw.NORM: (0.7, 1.3), Draw.SCALE: (0.5, 1.0), Draw.USAGE: (0.5, 2.0)}
-    if spec.draw is Draw.FLAG:
+def _random_values(generator: np.random.Generator, spec: TensorSpec, count: int) -> npt.NDArray[np.float32]:
+    ranges = {Init.NORM: (0.7, 1.3), Init.SCALE: (0.5, 1.0), Init.USAGE: (0.5, 2.0)}
+    if spec.init is Init.FLAG:
         return np.ones(count, dtype=np.float32)
-    if spec.draw in ranges:
-        low, high = ranges[spec.draw]
-        even: npt.NDArray[np.float32] = generator.random(count, dtype=np.float32)
-        even *= np.float32(high - low)
-        even += np.float32(low)
-        return even
+    if spec.init in ranges:
+        low, high = ranges[spec.init]
+        values: npt.NDArray[np.float32] = generator.random(count, dtype=np.float32)
+        values *= np.float32(high - low)
+        values += np.float32(low)
+        return values
     deviations = {
-        Draw.MATRIX: 1.2 / spec.inputs**0.5,
-        Draw.HEAD: 1.5 / spec.inputs**0.5,
-        Draw.TRUNK: 0.6 / spec.inputs**0.5,
-        Draw.BRANCH: 0.3 / spec.inputs**0.5,
-        Draw.WAVE: 0.2 / spec.inputs**0.5,
-        Draw.EMBEDDING: 0.6,
-        Draw.BIAS: 0.1,
-        Draw.SNAKE: 0.2,
-        Draw.TABLE: 1.0,
+        Init.MATRIX: 1.2 / spec.inputs**0.5,
+        Init.HEAD: 1.5 / spec.inputs**0.5,
+        Init.TRUNK: 0.6 / spec.inputs**0.5,
+        Init.BRANCH: 0.3 / spec.inputs**0.5,
+        Init.WAVE: 0.2 / spec.inputs**0.5,
+        Init.EMBEDDING: 0.6,
+        Init.BIAS: 0.1,
+        Init.SNAKE: 0.2,
+        Init.TABLE: 1.0,
     }
     normal: npt.NDArray[np.float32] = generator.standard_normal(count, dtype=np.float32)
-    normal *= np.float32(deviations[spec.draw])
+    normal *= np.float32(deviations[spec.init])
     return normal
 
 
 def to_bfloat16(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint16]:
-    """Round finite float32 to bfloat16, to nearest, ties to even."""
+    """Convert finite float32 to bfloat16: round to nearest, ties to even."""
     bits = values.astype("<f4").view("<u4")
     rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    halves: npt.NDArray[np.uint16] = (rounded >> np.uint32(16)).astype("<u2")
-    return halves
+    bfloat16: npt.NDArray[np.uint16] = (rounded >> np.uint32(16)).astype("<u2")
+    return bfloat16

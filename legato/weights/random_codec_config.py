@@ -1,6 +1,6 @@
-"""The speech tokenizer's JSON for random-weight checkpoints: the official sizes, and tiny ones.
+"""The speech tokenizer's `config.json` for random checkpoints, in the official size and a tiny one.
 
-Data alone. Knows no tensors and no talker.
+Plain data; `random_tensors.py` derives the tensors from it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ def codec_json(*, tiny: bool, embedded: bool) -> Json:
         "output_sample_rate": 24000,
         "encode_downsample_rate": 1920,
         "decode_upsample_rate": 1920,
-        "decoder_config": _codec_decoder(tiny=tiny, books=4 if embedded else 16, codes=64 if embedded else 2048),
+        "decoder_config": _codec_decoder(tiny=tiny, codebooks=4 if embedded else 16, codes=64 if embedded else 2048),
     }
     if not embedded:
         top |= {"encoder_valid_num_quantizers": 16, "encoder_config": _codec_encoder(tiny=tiny)}
     return top
 
 
-def _codec_decoder(*, tiny: bool, books: int, codes: int) -> Json:
+def _codec_decoder(*, tiny: bool, codebooks: int, codes: int) -> Json:
     return {
         "attention_bias": False,
         "attention_dropout": 0.0,
@@ -46,7 +46,7 @@ def _codec_decoder(*, tiny: bool, books: int, codes: int) -> Json:
         "sliding_window": 72,
         "layer_scale_initial_scale": 0.01,
         "max_position_embeddings": 8000,
-        "num_quantizers": books,
+        "num_quantizers": codebooks,
         "num_semantic_quantizers": 1,
         "semantic_codebook_size": 4096,
         "upsample_rates": [8, 5, 4, 3],

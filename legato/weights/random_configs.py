@@ -1,6 +1,6 @@
-"""The JSON of random-weight checkpoints: every official kind, and tiny ones for tests, as the official files have it.
+"""JSON files of random checkpoints: all official kinds and tiny ones for tests, with the official fields and ids.
 
-Owns the official sizes and ids as data. Knows no tensors: `synth_tensors.py` derives them from the JSON.
+Plain data; `random_tensors.py` derives the tensors from it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SPEAKER_DIALECTS = {"eric": "sichuan_dialect", "dylan": "beijing_dialect"}
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """What differs between the official sizes and the tiny ones."""
+    """Sizes of a model: the official ones, or tiny."""
 
     name: str
     hidden: int
@@ -83,13 +83,13 @@ _KINDS = {
     "tiny-voice-design": ("tiny-wide", "voice_design"),
     "tiny-embedded": ("tiny", "embedded"),
 }
-LIKES = tuple(_KINDS)
-"""What `write_checkpoint` can imitate. In a "wide" tiny one the talker is wider than the predictor, as in 1.7B."""
+CHECKPOINT_KINDS = tuple(_KINDS)
+"""Kinds that `write_checkpoint` can write. In "wide" tiny ones the talker is wider than the predictor, as in 1.7B."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointJson:
-    """The JSON files of one checkpoint; `codec_preprocessor` describes the reference audio to other programs."""
+    """The JSON files of one checkpoint. `codec_preprocessor` is for other programs; Legato does not read it."""
 
     config: Json
     generation: Json
@@ -98,9 +98,9 @@ class CheckpointJson:
     has_tokenizer: bool
 
 
-def checkpoint_json(like: str) -> CheckpointJson:
-    """The JSON of the kind `like`, one of `LIKES` (`KeyError` for another)."""
-    size, kind = _KINDS[like]
+def checkpoint_json(name: str) -> CheckpointJson:
+    """The JSON files of a kind in `CHECKPOINT_KINDS`; `KeyError` for others."""
+    size, kind = _KINDS[name]
     tiny = size.startswith("tiny")
     embedded = kind == "embedded"
     return CheckpointJson(
@@ -161,7 +161,7 @@ def _official_config(sizes: _Sizes, kind: str) -> Json:
 
 
 def _embedded_config(sizes: _Sizes) -> Json:
-    """The embedded voice in miniature: phones instead of BPE, four books of which one is fed back."""
+    """A tiny model like the embedded voice: phones instead of BPE, four codebooks of which one is fed back."""
     talker = {
         **_stack(sizes.hidden, sizes.intermediate, sizes.layers, sizes, 2048),
         "code_predictor_config": _predictor(sizes, 64, 4),
@@ -213,19 +213,19 @@ def _stack(hidden: int, intermediate: int, layers: int, sizes: _Sizes, positions
     }
 
 
-def _predictor(sizes: _Sizes, codes: int, books: int) -> Json:
+def _predictor(sizes: _Sizes, codes: int, codebooks: int) -> Json:
     return {
         **_stack(sizes.predictor_hidden, sizes.predictor_intermediate, sizes.predictor_layers, sizes, 65536),
         "model_type": "qwen3_tts_talker_code_predictor",
         "layer_types": ["full_attention"] * sizes.predictor_layers,
-        "num_code_groups": books,
+        "num_code_groups": codebooks,
         "tie_word_embeddings": False,
         "vocab_size": codes,
     }
 
 
 def _sections(head_dim: int) -> list[int]:
-    """The official [24, 20, 20] at head_dim 128, in proportion at others; they sum to half of it."""
+    """M-RoPE sections: the official [24, 20, 20] at head_dim 128, scaled for others; their sum is half of head_dim."""
     side = 5 * head_dim // 32
     return [head_dim // 2 - 2 * side, side, side]
 

@@ -1,8 +1,7 @@
-"""The names, shapes and distributions of a checkpoint's tensors, from its config: the official layout, written out.
+"""Names, shapes and distributions of the tensors of random checkpoints, derived from the configuration.
 
-Independent of the modules on purpose: what the modules want and what this says must meet in the loader. Distributions
-are such that outputs depend on inputs; with small weights, tiny LayerScale or empty tables a test would prove nothing.
-Knows no file and draws no number.
+This is deliberately independent of the modules: the loader checks that both agree. The distributions are such that
+outputs depend on inputs; with small weights, tiny LayerScale or empty codebooks, tests would prove nothing.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from legato.config.model import (
 )
 
 
-class Draw(Enum):
-    """How the numbers of a tensor are drawn: (normal or uniform, scale or range)."""
+class Init(Enum):
+    """Distribution of a tensor's values: standard deviation (normal) or range (uniform)."""
 
     MATRIX = "normal, 1.2 / sqrt(inputs)"
     HEAD = "normal, 1.5 / sqrt(inputs)"
     TRUNK = "normal, 0.6 / sqrt(inputs)"
     BRANCH = "normal, 0.3 / sqrt(inputs)"
-    """These two for the wave head, whose periodic activations would otherwise blow rounding up from step to step."""
+    """TRUNK, BRANCH: the waveform decoder, whose periodic activations would otherwise amplify rounding errors."""
     WAVE = "normal, 0.2 / sqrt(inputs)"
-    """The last convolution: samples stay between their rails."""
+    """The last convolution: samples stay within [-1, 1]."""
     EMBEDDING = "normal, 0.6"
     BIAS = "normal, 0.1"
     NORM = "uniform, 0.7 to 1.3"
@@ -44,38 +43,38 @@ class Draw(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One tensor. `inputs`: how many numbers are summed into one output, for those that say so."""
+    """One tensor. `inputs`: its fan-in, if the distribution depends on it."""
 
     name: str
     shape: tuple[int, ...]
-    draw: Draw
+    init: Init
     inputs: int = 1
 
 
 Specs = Iterator[TensorSpec]
 
 
-def _linear(name: str, outputs: int, inputs: int, *, bias: bool = False, draw: Draw = Draw.MATRIX) -> Specs:
-    yield TensorSpec(f"{name}.weight", (outputs, inputs), draw, inputs)
+def _linear(name: str, outputs: int, inputs: int, *, bias: bool = False, init: Init = Init.MATRIX) -> Specs:
+    yield TensorSpec(f"{name}.weight", (outputs, inputs), init, inputs)
     if bias:
-        yield TensorSpec(f"{name}.bias", (outputs,), Draw.BIAS)
+        yield TensorSpec(f"{name}.bias", (outputs,), Init.BIAS)
 
 
-def _conv(name: str, outputs: int, inputs: int, kernel: int, *, bias: bool = True, draw: Draw = Draw.MATRIX) -> Specs:
-    yield TensorSpec(f"{name}.weight", (outputs, inputs, kernel), draw, inputs * kernel)
+def _conv(name: str, outputs: int, inputs: int, kernel: int, *, bias: bool = True, init: Init = Init.MATRIX) -> Specs:
+    yield TensorSpec(f"{name}.weight", (outputs, inputs, kernel), init, inputs * kernel)
     if bias:
-        yield TensorSpec(f"{name}.bias", (outputs,), Draw.BIAS)
+        yield TensorSpec(f"{name}.bias", (outputs,), Init.BIAS)
 
 
-def _up(name: str, inputs: int, outputs: int, kernel: int, stride: int, draw: Draw = Draw.MATRIX) -> Specs:
-    """A transposed convolution: each output sums kernel / stride taps of each input channel."""
-    yield TensorSpec(f"{name}.weight", (inputs, outputs, kernel), draw, inputs * kernel // stride)
-    yield TensorSpec(f"{name}.bias", (outputs,), Draw.BIAS)
+def _up(name: str, inputs: int, outputs: int, kernel: int, stride: int, init: Init = Init.MATRIX) -> Specs:
+    """Transposed convolution: an output is the sum of kernel / stride taps of each input channel."""
+    yield TensorSpec(f"{name}.weight", (inputs, outputs, kernel), init, inputs * kernel // stride)
+    yield TensorSpec(f"{name}.bias", (outputs,), Init.BIAS)
 
 
 def _layer_norm(name: str, width: int) -> Specs:
-    yield TensorSpec(f"{name}.weight", (width,), Draw.NORM)
-    yield TensorSpec(f"{name}.bias", (width,), Draw.BIAS)
+    yield TensorSpec(f"{name}.weight", (width,), Init.NORM)
+    yield TensorSpec(f"{name}.bias", (width,), Init.BIAS)
 
 
 def _attention(name: str, width: int, heads: int, kv_heads: int, head_dim: int) -> Specs:
@@ -98,32 +97,32 @@ def _stack(name: str, stack: TransformerConfig) -> Specs:
         yield from _attention(
             f"{layer}.self_attn", width, stack.num_attention_heads, stack.num_key_value_heads, stack.head_dim
         )
-        yield TensorSpec(f"{layer}.self_attn.q_norm.weight", (stack.head_dim,), Draw.NORM)
-        yield TensorSpec(f"{layer}.self_attn.k_norm.weight", (stack.head_dim,), Draw.NORM)
+        yield TensorSpec(f"{layer}.self_attn.q_norm.weight", (stack.head_dim,), Init.NORM)
+        yield TensorSpec(f"{layer}.self_attn.k_norm.weight", (stack.head_dim,), Init.NORM)
         yield from _swiglu(f"{layer}.mlp", width, stack.intermediate_size)
-        yield TensorSpec(f"{layer}.input_layernorm.weight", (width,), Draw.NORM)
-        yield TensorSpec(f"{layer}.post_attention_layernorm.weight", (width,), Draw.NORM)
-    yield TensorSpec(f"{name}.norm.weight", (width,), Draw.NORM)
+        yield TensorSpec(f"{layer}.input_layernorm.weight", (width,), Init.NORM)
+        yield TensorSpec(f"{layer}.post_attention_layernorm.weight", (width,), Init.NORM)
+    yield TensorSpec(f"{name}.norm.weight", (width,), Init.NORM)
 
 
 # --- the main file ---------------------------------------------------------------------------------------------------
 
 
 def main_tensors(config: ModelConfig) -> Specs:
-    """Everything in `model.safetensors`."""
+    """All tensors of `model.safetensors`."""
     talker, predictor = config.talker, config.code_predictor
     width = talker.stack.hidden_size
     yield from _stack("talker.model", talker.stack)
-    yield TensorSpec("talker.model.codec_embedding.weight", (talker.vocab_size, width), Draw.EMBEDDING)
+    yield TensorSpec("talker.model.codec_embedding.weight", (talker.vocab_size, width), Init.EMBEDDING)
     yield from _text(config)
-    yield from _linear("talker.codec_head", talker.vocab_size, width, draw=Draw.HEAD)
+    yield from _linear("talker.codec_head", talker.vocab_size, width, init=Init.HEAD)
     yield from _stack("talker.code_predictor.model", predictor.stack)
     inner, codes = predictor.stack.hidden_size, predictor.codebook_size
     for j in range(predictor.num_codebooks - 1):
         name = f"talker.code_predictor.model.codec_embedding.{j}.weight"
-        yield TensorSpec(name, (codes, width), Draw.EMBEDDING)
+        yield TensorSpec(name, (codes, width), Init.EMBEDDING)
     for j in range(predictor.num_codebooks - 1):
-        yield from _linear(f"talker.code_predictor.lm_head.{j}", codes, inner, draw=Draw.HEAD)
+        yield from _linear(f"talker.code_predictor.lm_head.{j}", codes, inner, init=Init.HEAD)
     if inner != width:
         yield from _linear("talker.code_predictor.small_to_mtp_projection", inner, width, bias=True)
     if config.speaker_encoder is not None:
@@ -134,16 +133,16 @@ def _text(config: ModelConfig) -> Specs:
     text, width = config.talker.text, config.talker.stack.hidden_size
     if isinstance(text, BpeTextConfig):
         inner = text.text_hidden_size
-        yield TensorSpec("talker.model.text_embedding.weight", (text.text_vocab_size, inner), Draw.EMBEDDING)
+        yield TensorSpec("talker.model.text_embedding.weight", (text.text_vocab_size, inner), Init.EMBEDDING)
         yield from _linear("talker.text_projection.linear_fc1", inner, inner, bias=True)
         yield from _linear("talker.text_projection.linear_fc2", width, inner, bias=True)
         return
     for j in range(text.tables):
-        yield TensorSpec(f"talker.model.phone_embedding.{j}.weight", (len(text.phones), width), Draw.EMBEDDING)
+        yield TensorSpec(f"talker.model.phone_embedding.{j}.weight", (len(text.phones), width), Init.EMBEDDING)
     sizes = text.duration
     inner = sizes.hidden_size
-    yield TensorSpec("duration.phone_embedding.weight", (len(text.phones), inner), Draw.EMBEDDING)
-    yield TensorSpec("duration.speaker_embedding.weight", (len(config.talker.speakers), inner), Draw.EMBEDDING)
+    yield TensorSpec("duration.phone_embedding.weight", (len(text.phones), inner), Init.EMBEDDING)
+    yield TensorSpec("duration.speaker_embedding.weight", (len(config.talker.speakers), inner), Init.EMBEDDING)
     for i in range(sizes.num_layers):
         yield from _conv(f"duration.convs.{i}", inner, inner, sizes.kernel_size)
         yield from _layer_norm(f"duration.norms.{i}", inner)
@@ -151,7 +150,7 @@ def _text(config: ModelConfig) -> Specs:
 
 
 def _speaker_encoder(width: int) -> Specs:
-    """Sizes are the official ones; no JSON names them."""
+    """Official sizes; they are not part of the JSON configuration."""
     yield from _conv("speaker_encoder.blocks.0.conv", 512, 128, 5)
     for i in (1, 2, 3):
         block = f"speaker_encoder.blocks.{i}"
@@ -171,7 +170,7 @@ def _speaker_encoder(width: int) -> Specs:
 
 
 def codec_tensors(config: CodecConfig) -> Specs:
-    """Everything in the speech tokenizer's `model.safetensors`, unused tensors included."""
+    """All tensors of the speech tokenizer's `model.safetensors`, including unused ones."""
     if config.encoder is not None:
         yield from _encoder(config.encoder, config.frame_samples)
     yield from _decoder(config.decoder)
@@ -188,8 +187,8 @@ def _encoder(config: CodecEncoderConfig, frame_samples: int) -> Specs:
         yield from _linear(f"{layer}.mlp.fc2", width, config.intermediate_size)
         yield from _layer_norm(f"{layer}.input_layernorm", width)
         yield from _layer_norm(f"{layer}.post_attention_layernorm", width)
-        yield TensorSpec(f"{layer}.self_attn_layer_scale.scale", (width,), Draw.SCALE)
-        yield TensorSpec(f"{layer}.mlp_layer_scale.scale", (width,), Draw.SCALE)
+        yield TensorSpec(f"{layer}.self_attn_layer_scale.scale", (width,), Init.SCALE)
+        yield TensorSpec(f"{layer}.mlp_layer_scale.scale", (width,), Init.SCALE)
     latents = frame_samples // prod(config.upsampling_ratios)
     yield from _conv("encoder.downsample.conv", width, width, 2 * latents, bias=False)
     levels = {
@@ -199,16 +198,16 @@ def _encoder(config: CodecEncoderConfig, frame_samples: int) -> Specs:
     for kind, count in levels.items():
         name = f"encoder.quantizer.{kind}_residual_vector_quantizer"
         for i in range(count):
-            book = f"{name}.layers.{i}.codebook"
-            yield TensorSpec(f"{book}.initialized", (1,), Draw.FLAG)
-            yield TensorSpec(f"{book}.cluster_usage", (config.codebook_size,), Draw.USAGE)
-            yield TensorSpec(f"{book}.embed_sum", (config.codebook_size, config.codebook_dim), Draw.TABLE)
+            codebook = f"{name}.layers.{i}.codebook"
+            yield TensorSpec(f"{codebook}.initialized", (1,), Init.FLAG)
+            yield TensorSpec(f"{codebook}.cluster_usage", (config.codebook_size,), Init.USAGE)
+            yield TensorSpec(f"{codebook}.embed_sum", (config.codebook_size, config.codebook_dim), Init.TABLE)
         yield from _conv(f"{name}.input_proj", config.codebook_dim, width, 1, bias=False)
         yield from _conv(f"{name}.output_proj", width, config.codebook_dim, 1, bias=False)
 
 
 def _encoder_convs(config: CodecEncoderConfig) -> Specs:
-    """Layer numbers count the activations between the convolutions, which have no tensors."""
+    """Activations between the convolutions have no tensors, but count in the layer numbers."""
     at, channels = 0, config.num_filters
     yield from _conv(f"encoder.encoder.layers.{at}.conv", channels, 1, config.kernel_size)
     for ratio in reversed(config.upsampling_ratios):
@@ -235,20 +234,20 @@ def _decoder(config: CodecDecoderConfig) -> Specs:
         yield from _conv(f"{name}.input_proj", table, config.codebook_dim, 1, bias=False)
         yield from _conv(f"{name}.output_proj", config.codebook_dim, table, 1, bias=False)
         for i in range(count):
-            book = f"{name}.vq.layers.{i}._codebook"
-            yield TensorSpec(f"{book}.cluster_usage", (config.codebook_size,), Draw.USAGE)
-            yield TensorSpec(f"{book}.embedding_sum", (config.codebook_size, table), Draw.TABLE)
+            codebook = f"{name}.vq.layers.{i}._codebook"
+            yield TensorSpec(f"{codebook}.cluster_usage", (config.codebook_size,), Init.USAGE)
+            yield TensorSpec(f"{codebook}.embedding_sum", (config.codebook_size, table), Init.TABLE)
     latent = config.latent_dim
     yield from _conv("decoder.pre_conv.conv", latent, config.codebook_dim, 3)
     for i, ratio in enumerate(config.upsampling_ratios):
         stage = f"decoder.upsample.{i}"
         yield from _up(f"{stage}.0.conv", latent, latent, ratio, ratio)
-        yield TensorSpec(f"{stage}.1.gamma", (latent,), Draw.SCALE)
+        yield TensorSpec(f"{stage}.1.gamma", (latent,), Init.SCALE)
         yield from _conv(f"{stage}.1.dwconv.conv", latent, 1, 7)
         yield from _layer_norm(f"{stage}.1.norm", latent)
         yield from _linear(f"{stage}.1.pwconv1", 4 * latent, latent, bias=True)
         yield from _linear(f"{stage}.1.pwconv2", latent, 4 * latent, bias=True)
-    yield from _wave_head(config)
+    yield from _waveform_decoder(config)
 
 
 def _frame_transformer(config: CodecDecoderConfig) -> Specs:
@@ -258,33 +257,33 @@ def _frame_transformer(config: CodecDecoderConfig) -> Specs:
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         yield from _attention(f"{layer}.self_attn", width, heads, kv_heads, config.head_dim)
         yield from _swiglu(f"{layer}.mlp", width, config.intermediate_size)
-        yield TensorSpec(f"{layer}.input_layernorm.weight", (width,), Draw.NORM)
-        yield TensorSpec(f"{layer}.post_attention_layernorm.weight", (width,), Draw.NORM)
-        yield TensorSpec(f"{layer}.self_attn_layer_scale.scale", (width,), Draw.SCALE)
-        yield TensorSpec(f"{layer}.mlp_layer_scale.scale", (width,), Draw.SCALE)
-    yield TensorSpec(f"{name}.norm.weight", (width,), Draw.NORM)
+        yield TensorSpec(f"{layer}.input_layernorm.weight", (width,), Init.NORM)
+        yield TensorSpec(f"{layer}.post_attention_layernorm.weight", (width,), Init.NORM)
+        yield TensorSpec(f"{layer}.self_attn_layer_scale.scale", (width,), Init.SCALE)
+        yield TensorSpec(f"{layer}.mlp_layer_scale.scale", (width,), Init.SCALE)
+    yield TensorSpec(f"{name}.norm.weight", (width,), Init.NORM)
     yield from _linear(f"{name}.input_proj", width, config.latent_dim, bias=True)
     yield from _linear(f"{name}.output_proj", config.latent_dim, width, bias=True)
 
 
-def _wave_head(config: CodecDecoderConfig) -> Specs:
+def _waveform_decoder(config: CodecDecoderConfig) -> Specs:
     channels = config.decoder_dim
     yield from _conv("decoder.decoder.0.conv", channels, config.latent_dim, 7)
     last = len(config.upsample_rates) + 1
     for i, rate in enumerate(config.upsample_rates, start=1):
         block = f"decoder.decoder.{i}.block"
         yield from _snake(f"{block}.0", channels)
-        yield from _up(f"{block}.1.conv", channels, channels // 2, 2 * rate, rate, Draw.TRUNK)
+        yield from _up(f"{block}.1.conv", channels, channels // 2, 2 * rate, rate, Init.TRUNK)
         channels //= 2
         for unit in (2, 3, 4):
             yield from _snake(f"{block}.{unit}.act1", channels)
             yield from _conv(f"{block}.{unit}.conv1.conv", channels, channels, 7)
             yield from _snake(f"{block}.{unit}.act2", channels)
-            yield from _conv(f"{block}.{unit}.conv2.conv", channels, channels, 1, draw=Draw.BRANCH)
+            yield from _conv(f"{block}.{unit}.conv2.conv", channels, channels, 1, init=Init.BRANCH)
     yield from _snake(f"decoder.decoder.{last}", channels)
-    yield from _conv(f"decoder.decoder.{last + 1}.conv", 1, channels, 7, draw=Draw.WAVE)
+    yield from _conv(f"decoder.decoder.{last + 1}.conv", 1, channels, 7, init=Init.WAVE)
 
 
 def _snake(name: str, channels: int) -> Specs:
-    yield TensorSpec(f"{name}.alpha", (channels,), Draw.SNAKE)
-    yield TensorSpec(f"{name}.beta", (channels,), Draw.SNAKE)
+    yield TensorSpec(f"{name}.alpha", (channels,), Init.SNAKE)
+    yield TensorSpec(f"{name}.beta", (channels,), Init.SNAKE)

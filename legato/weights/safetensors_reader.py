@@ -1,5 +1,7 @@
-"""Read the safetensors files of a checkpoint folder by tensor name. Files are mapped and open until the caller closes
-them; which tensor goes into which parameter is decided in `loading`.
+"""Read tensors from the safetensors files of a checkpoint folder by name.
+
+The files are memory-mapped and stay open until the caller closes them. `loading` decides which tensor is loaded into
+which parameter.
 """
 
 from __future__ import annotations
@@ -20,19 +22,19 @@ STORED_BYTES = {"F32": 4, "F16": 2, "BF16": 2, "I8": 1, "U8": 1}
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a folder: `model.safetensors`, or the parts that its index names."""
+    """The safetensors files of a folder: `model.safetensors`, or the parts listed in its index."""
     index = folder / f"{names.MAIN_FILE}.index.json"
     if (folder / names.MAIN_FILE).is_file():
         return [folder / names.MAIN_FILE]
     if not index.is_file():
-        raise CheckpointError(f"{folder / names.MAIN_FILE} is missing: it holds the weights", field=names.MAIN_FILE)
+        raise CheckpointError(f"{folder / names.MAIN_FILE} is missing: it contains the weights", field=names.MAIN_FILE)
     try:
         parts = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
         raise CheckpointError(f"{index} has no readable weight_map: {error!r}", field=index.name) from error
     absent = [part for part in parts if not (folder / part).is_file()]
     if absent:
-        raise CheckpointError(f"{folder} lacks {', '.join(absent)}, which {index.name} names", field=index.name)
+        raise CheckpointError(f"{folder} lacks {', '.join(absent)}, listed in {index.name}", field=index.name)
     return [folder / part for part in parts]
 
 
@@ -48,7 +50,7 @@ class StoredTensors:
                 reader = stack.enter_context(safe_open(str(file), framework="pt", device="cpu"))
             except (SafetensorError, OSError) as error:
                 raise CheckpointError(
-                    f"{file} is not a complete safetensors file ({error}): fetch it again", field=file.name
+                    f"{file} is not a complete safetensors file ({error}): download it again", field=file.name
                 ) from error
             for name in reader.keys():  # noqa: SIM118  a file handle, not a mapping
                 header = reader.get_slice(name)
@@ -57,10 +59,10 @@ class StoredTensors:
                 self.stored[name] = str(header.get_dtype())
 
     def read(self, name: str) -> Tensor:
-        """A view of the mapped file."""
+        """The tensor, as a view of the mapped file."""
         tensor: Tensor = self._reader_of[name].get_tensor(name)  # type: ignore[no-untyped-call]
         return tensor
 
     def bytes(self, source: names.Source) -> int:
-        """Bytes that a parameter's tensors take in the file."""
+        """Size of a parameter's tensors in the file, in bytes."""
         return sum(math.prod(self.shapes[name]) * STORED_BYTES[self.stored[name]] for name in source.names)

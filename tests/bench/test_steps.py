@@ -43,7 +43,7 @@ from legato.cli.main import EXIT_OK, EXIT_REFUSED, main
 from legato.config.checkpoint import read_model_config
 from legato.models.codec.decoder import CodecDecoder
 from legato.models.talker.state import TalkerCache
-from legato.weights.random_checkpoint import write_texts
+from legato.weights.random_checkpoint import write_json_files
 from legato.weights.random_configs import checkpoint_json
 from tests.conftest import TinyCheckpoint
 
@@ -93,7 +93,7 @@ def test_slow_gemm_is_skipped_at_larger_sizes(monkeypatch: pytest.MonkeyPatch) -
 def test_official_codec_has_the_known_macs_per_frame(tmp_path: Path) -> None:
     """2.48 GMAC per frame, counted from the official graph."""
     (tmp_path / "speech_tokenizer").mkdir()
-    write_texts(checkpoint_json("0.6B-CustomVoice"), tmp_path, tmp_path / "speech_tokenizer")
+    write_json_files(checkpoint_json("0.6B-CustomVoice"), tmp_path, tmp_path / "speech_tokenizer")
     with torch.device("meta"):
         decoder = CodecDecoder(read_model_config(tmp_path).codec.decoder)
     assert codec_macs_per_frame(decoder) == pytest.approx(2.48e9, rel=0.001)

@@ -14,7 +14,7 @@ from legato.config.codec_checkpoint import CODEC_FOLDER, codec_location
 from legato.config.model import BpeTextConfig, PhoneTextConfig
 from legato.errors import CheckpointError, ConfigError
 from legato.weights.random_checkpoint import write_tokenizer
-from legato.weights.random_configs import LIKES, checkpoint_json
+from legato.weights.random_configs import CHECKPOINT_KINDS, checkpoint_json
 from tests.conftest import TinyCheckpoint
 
 SMALL = ("config.json", "generation_config.json", "vocab.json")
@@ -75,7 +75,7 @@ def removing(path: str) -> Edit:
     return edit
 
 
-@pytest.mark.parametrize("like", LIKES)
+@pytest.mark.parametrize("like", CHECKPOINT_KINDS)
 def test_reads_every_checkpoint_kind(like: str, tmp_path: Path, tokenizer_folder: Path) -> None:
     config = read_model_config(written(tmp_path, like, tokenizer_folder))
     assert config.talker.num_codebooks == config.codec.decoder.num_quantizers

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from legato.errors import CheckpointError
-from legato.weights.hub import NEEDED, OFFICIAL_MODELS, locate, missing_files
+from legato.weights.hub import OFFICIAL_MODELS, REQUIRED_FILES, locate, missing_files
 from tests.conftest import TinyCheckpoint
 
 COMMIT = "5d83992436eae1d760afd27aff78a71d676296fc"
@@ -147,7 +147,7 @@ def test_download_resume_and_reuse(hub: Hub, tmp_path: Path) -> None:
     hub.cut["model.safetensors"] = CUT
     out = fetched(cache, endpoint)
     assert "missing: []" in out
-    assert f"progress: {list(NEEDED)} True" in out
+    assert f"progress: {list(REQUIRED_FILES)} True" in out
     assert "extra: []" in out
     ranges = [asked for name, asked in hub.asked if name == "model.safetensors"]
     assert len(ranges) == 2
@@ -160,8 +160,8 @@ def test_download_resume_and_reuse(hub: Hub, tmp_path: Path) -> None:
 
 def test_unreachable_hub_says_what_to_do(tmp_path: Path) -> None:
     out = fetched(tmp_path / "cache", "http://127.0.0.1:1", HF_HUB_OFFLINE="1")
-    assert out.startswith("refused: cannot fetch some/model")
-    assert all(name in out for name in NEEDED)
+    assert out.startswith("refused: cannot download some/model")
+    assert all(name in out for name in REQUIRED_FILES)
     assert "hf download some/model --local-dir CHECKPOINT" in out
     assert "HF_HOME" in out
 
@@ -180,7 +180,7 @@ def test_neither_folder_nor_hub_id(name: str) -> None:
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
-    assert set(missing_files(tmp_path)) == set(NEEDED)
+    assert set(missing_files(tmp_path)) == set(REQUIRED_FILES)
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "part-1.safetensors"}}))
     assert "part-1.safetensors" in missing_files(tmp_path)
     (tmp_path / "part-1.safetensors").touch()

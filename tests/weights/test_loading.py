@@ -24,11 +24,11 @@ from legato.models.codec.quantizer import codebook_table
 from legato.weights.loading import LoadedModel, load_model
 from legato.weights.progress import Progress
 from legato.weights.quantization import quantized_names
-from legato.weights.random_configs import LIKES
+from legato.weights.random_configs import CHECKPOINT_KINDS
 from tests.conftest import TinyCheckpoint
 
 MAIN, CODEC = "model.safetensors", "speech_tokenizer/model.safetensors"
-TINY = [like for like in LIKES if like.startswith("tiny")]
+TINY = [like for like in CHECKPOINT_KINDS if like.startswith("tiny")]
 Tensors = dict[str, Tensor]
 
 
@@ -131,9 +131,9 @@ def test_every_fault_is_named_at_once(tiny_checkpoint: TinyCheckpoint, tmp_path:
     assert lines == [
         "missing: talker.codec_head.weight [3072, 64]",
         "missing: talker.code_predictor.lm_head.3.weight [2048, 64]",
-        "left over: lora_A [1]",
-        "left over: talker.model.layers.2.mlp.up_proj.weight [96, 64]",
-        "misshapen: talker.model.norm.weight is [65], must be [64]",
+        "unexpected: lora_A [1]",
+        "unexpected: talker.model.layers.2.mlp.up_proj.weight [96, 64]",
+        "wrong shape: talker.model.norm.weight is [65], must be [64]",
     ]
 
 
@@ -176,7 +176,7 @@ def test_quantised_weights_are_refused(tiny_checkpoint: TinyCheckpoint, tmp_path
         tensors["talker.codec_head.weight"] = torch.zeros(3072, 64, dtype=torch.int8)
 
     folder = copy(tiny_checkpoint("tiny-custom-voice"), tmp_path / "copy", quantise)
-    with pytest.raises(TensorError, match=r"stored as I8: talker\.codec_head\.weight"):
+    with pytest.raises(TensorError, match=r"unsupported dtype: talker\.codec_head\.weight is I8"):
         load_model(folder)
 
 

@@ -17,8 +17,8 @@ from legato.config.checkpoint import read_model_config
 from legato.errors import InputError
 from legato.weights.loading import load_model
 from legato.weights.progress import Progress
-from legato.weights.random_checkpoint import to_bfloat16, write_checkpoint, write_texts
-from legato.weights.random_configs import LIKES, checkpoint_json
+from legato.weights.random_checkpoint import to_bfloat16, write_checkpoint, write_json_files
+from legato.weights.random_configs import CHECKPOINT_KINDS, checkpoint_json
 from legato.weights.random_tensors import TensorSpec, codec_tensors, main_tensors
 from tests.conftest import TinyCheckpoint
 
@@ -43,7 +43,7 @@ def listed(specs: Iterable[TensorSpec]) -> Inventory:
 def test_official_inventories(size: str, tmp_path: Path) -> None:
     """Names and shapes equal those of the released files: 478 or 480 tensors, and 496 of the speech tokenizer."""
     (tmp_path / "speech_tokenizer").mkdir()
-    write_texts(checkpoint_json(size), tmp_path, tmp_path / "speech_tokenizer")
+    write_json_files(checkpoint_json(size), tmp_path, tmp_path / "speech_tokenizer")
     config = read_model_config(tmp_path)
     assert listed(main_tensors(config)) == inventory(size)
     assert listed(codec_tensors(config.codec)) == inventory("speech_tokenizer")
@@ -51,7 +51,7 @@ def test_official_inventories(size: str, tmp_path: Path) -> None:
 
 def test_custom_voice_lacks_the_speaker_encoder_alone(tmp_path: Path) -> None:
     (tmp_path / "speech_tokenizer").mkdir()
-    write_texts(checkpoint_json("0.6B-CustomVoice"), tmp_path, tmp_path / "speech_tokenizer")
+    write_json_files(checkpoint_json("0.6B-CustomVoice"), tmp_path, tmp_path / "speech_tokenizer")
     made = listed(main_tensors(read_model_config(tmp_path)))
     base = inventory("0.6B-Base")
     assert made == {name: shape for name, shape in base.items() if not name.startswith("speaker_encoder.")}
@@ -118,7 +118,7 @@ def test_codec_beside(tmp_path: Path) -> None:
     assert load_model(tmp_path / "model").config.kind == "embedded"
 
 
-@pytest.mark.parametrize("like", [like for like in LIKES if like.startswith("tiny")])
+@pytest.mark.parametrize("like", [like for like in CHECKPOINT_KINDS if like.startswith("tiny")])
 def test_outputs_depend_on_inputs(like: str, tiny_checkpoint: TinyCheckpoint) -> None:
     """Greedy first codes differ between inputs, and so do the codec's samples: small weights would hide any fault."""
     torch.manual_seed(0)

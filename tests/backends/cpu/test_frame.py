@@ -22,7 +22,7 @@ WARM = SamplingParams(0.9, 50, 1.0, 1.05, 0.9, 20, 0.95)
 B = 9
 
 
-LIKES = (
+CHECKPOINT_KINDS = (
     ("tiny-custom-voice", "int8"),
     ("tiny-custom-voice-wide", "int8"),
     ("tiny-embedded", "int8"),
@@ -31,7 +31,7 @@ LIKES = (
 )
 
 
-@pytest.fixture(scope="module", params=LIKES, ids="-".join)
+@pytest.fixture(scope="module", params=CHECKPOINT_KINDS, ids="-".join)
 def model(request: pytest.FixtureRequest, tiny_checkpoint: TinyCheckpoint) -> Backend:
     like, quant = request.param
     return load_backend(tiny_checkpoint(like), quant=quant)
