@@ -1,6 +1,7 @@
 """Documentation checks: Python examples run, command lines parse, links resolve, and both READMEs match.
 
-Python examples run with the embedded voice, each in its own process and folder.
+Python examples run with the embedded voice, each in its own process and folder. Examples that need a server run in
+`tests/server/test_examples.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from legato.cli.main import legato
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ("README.md", "README.zh.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/exactness.md", "docs/states.md")
+SERVER = "127.0.0.1:8000"
 PAGES = (*DOCUMENTS, "docs/index.md", "docs/dependencies.md", "docs/latency.md", "docs/streaming-convolution.md")
 
 
@@ -38,6 +40,7 @@ EXAMPLES = [
     (document, code)
     for document in ("README.md", "docs/streaming-convolution.md")
     for code in blocks(document, "python")
+    if SERVER not in code
 ]
 LINES = sorted({line for document in DOCUMENTS for line in command_lines(document)})
 

@@ -1,4 +1,4 @@
-"""Runs the examples of `docs/server.md` unchanged, except for the ports.
+"""Runs the examples of `docs/server.md` and the server examples of the README unchanged, except for the ports.
 
 They use the embedded voice; examples that need another kind of model use a tiny one.
 """
@@ -19,12 +19,14 @@ from legato.config.server import ServerConfig
 from tests.server.openai.test_voices import LOW
 from tests.server.running import Running, running, slots_free, wait_for
 
-PAGE = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8").split("## Server")[1].split("\n## ")[0]
 CLIENTS = PAGE.split("## Clients")[1].split("\n## ")[0]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", CLIENTS, re.MULTILINE | re.DOTALL)
+def blocks(language: str, text: str = CLIENTS) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 COMMANDS = [command for block in blocks("sh") for command in block.strip().split("\n\n")]
@@ -85,6 +87,16 @@ def test_python_examples(voice: Running, tmp_path: Path, program: str) -> None:
     else:
         sizes = [int(line) for line in output.splitlines() if line.isdecimal()]
         assert sum(sizes) > 5000
+    wait_for(lambda: slots_free(voice.tts))
+
+
+def test_readme_examples(voice: Running, tmp_path: Path) -> None:
+    (command,) = [block for block in blocks("sh", README) if block.startswith("curl")]
+    (program,) = blocks("python", README)
+    run(["bash", "-euo", "pipefail", "-c", command], voice, tmp_path)
+    run([sys.executable, "-W", "error", "-c", program], voice, tmp_path)
+    assert (tmp_path / "hello.mp3").read_bytes()[:2] in (b"\xff\xf3", b"\xff\xfb")
+    assert (tmp_path / "hello.wav").read_bytes()[:4] == b"RIFF"
     wait_for(lambda: slots_free(voice.tts))
 
 
