@@ -80,7 +80,7 @@ class ServerConfig:
     allowed_hosts: tuple[str, ...] = ()
     remote_references: bool = False
     media_domains: tuple[str, ...] = ()
-    bodies_bytes: int = 64 * 2**20
+    bodies_bytes: int = 48 * 2**20
     body_bytes: int = 32 * 2**20
     text_characters: int = 20_000
     reference_bytes: int = 20 * 2**20

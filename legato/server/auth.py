@@ -125,6 +125,8 @@ class _RequestChecks:
     async def _serve_http(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = _LimitedBody(receive, self._body_limit(scope), self._bodies)
 
+        scope["state"]["release_body"] = body.release
+
         async def release_and_send(message: Message) -> None:
             body.release()  # the application has parsed it
             await send(message)

@@ -6,7 +6,6 @@ is parsed in a thread. Uploaded files are kept in memory, so that no temporary f
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
@@ -15,8 +14,10 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
+from legato.server.bridge import Pool
 from legato.server.errors import ApiError
 from legato.server.json_body import parse_json
+from legato.server.state import state_of
 
 JSON_BYTES = 2**20
 """Largest body without a recording; of a JSON body with one, largest size of everything else."""
@@ -47,22 +48,29 @@ async def read_body(request: Request, *, upload_names: tuple[str, ...]) -> Reque
     if content_type == "multipart/form-data":
         return await _read_multipart(request, upload_names)
     if content_type == "application/x-www-form-urlencoded":
-        return _read_urlencoded(await request.body())
+        return _read_urlencoded(await _read_bytes(request))
     if content_type not in ("application/json", "") and not content_type.endswith("+json"):
         raise ApiError(
             415,
             "unsupported_media_type",
             f"unsupported Content-Type {content_type[:80]!r}: send application/json or multipart/form-data",
         )
-    return await _read_json(await request.body())
+    return await _read_json(request)
 
 
-async def _read_json(data: bytes) -> RequestBody:
+async def _read_bytes(request: Request) -> bytes:
+    """The body. `request.body()` would keep a copy for as long as the request exists."""
+    return b"".join([chunk async for chunk in request.stream()])
+
+
+async def _read_json(request: Request) -> RequestBody:
+    data = await _read_bytes(request)
     large = len(data) > JSON_BYTES
     if large and not any(b'"%s"' % name.encode() in data for name in _RECORDING_FIELDS):
         raise _too_large()
     try:
-        parsed = await asyncio.to_thread(parse_json, data) if len(data) > _LARGE_BYTES else parse_json(data)
+        bridge = state_of(request).bridge
+        parsed = await bridge.in_thread(Pool.PARSE, parse_json, data) if len(data) > _LARGE_BYTES else parse_json(data)
     except ValueError as error:
         raise ApiError(400, "invalid_json", f"the body is not valid JSON: {error}") from error
     if not isinstance(parsed, dict):

@@ -37,6 +37,8 @@ class Pool(Enum):
 
     OPEN = "open"
     """Opening streams without a reference recording: short computations."""
+    PARSE = "parse"
+    """Parsing large JSON bodies and base64. One thread: each call holds the interpreter's lock for a while."""
     REFERENCE = "reference"
     """Decoding and encoding reference recordings: seconds of computation each."""
     ENCODE = "encode"
@@ -49,7 +51,7 @@ class Pool(Enum):
     """Storing and deleting voices."""
 
 
-THREADS = {Pool.OPEN: 4, Pool.REFERENCE: 2, Pool.ENCODE: 4, Pool.FFMPEG: 4, Pool.FETCH: 4, Pool.DISK: 2}
+THREADS = {Pool.OPEN: 4, Pool.PARSE: 1, Pool.REFERENCE: 2, Pool.ENCODE: 4, Pool.FFMPEG: 4, Pool.FETCH: 4, Pool.DISK: 2}
 """Threads of each pool."""
 
 _ENCODER_POOLS = {

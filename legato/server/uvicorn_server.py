@@ -18,6 +18,9 @@ from legato.config.server import ServerConfig
 from legato.server.connections import ACCEPT_BATCH, http_protocol, widen_accept_queue
 from legato.server.state import ServerState
 
+MAX_SOCKET_MESSAGE_BYTES = 8 * 2**20
+"""A larger message closes its WebSocket. Smaller ones over a protocol's own limit get an error message."""
+
 
 class DrainingServer(uvicorn.Server):
     """Uvicorn server that marks the application as draining on the first signal and reports its port.
@@ -79,7 +82,7 @@ def make_server(
         timeout_keep_alive=config.keep_alive_s,  # type: ignore[arg-type]  # passed to call_later
         backlog=ACCEPT_BATCH,
         server_header=False,
-        ws_max_size=config.body_bytes,
+        ws_max_size=MAX_SOCKET_MESSAGE_BYTES,
         # Compression is off: `ws_max_size` is checked only after a message is fully decompressed, so a few kilobytes
         # could expand to gigabytes in memory. Audio hardly compresses, and texts are short.
         ws_per_message_deflate=False,

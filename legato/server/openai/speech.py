@@ -12,7 +12,7 @@ import base64
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
@@ -73,7 +73,7 @@ async def speech(request: Request) -> Response:
         )
     recording = check_recording(received.upload, state.config.reference_bytes) if received.upload else None
     record = RequestRecord(id=request.state.request_id, route=ROUTE, response_format=kind.value, sample_rate_hz=rate_hz)
-    return SpeechResponse(state, record, body, kind=kind, recording=recording)
+    return SpeechResponse(state, record, body, kind=kind, recording=recording, release_body=request.state.release_body)
 
 
 def wants_events(body: SpeechRequestBody) -> bool:
@@ -92,13 +92,16 @@ class SpeechResponse(Response):
         *,
         kind: AudioFormat,
         recording: bytes | None,
+        release_body: Callable[[], None],
     ) -> None:
+        """`release_body` is called when the request does not hold its recording any more."""
         super().__init__()
         self._state = state
         self._record = record
         self._body = body
         self._kind = kind
         self._recording = recording
+        self._release_body = release_body
         self._started = False
         self._words_sent = 0
         self._as_events = wants_events(body)
@@ -149,7 +152,10 @@ class SpeechResponse(Response):
     async def _serve(self, send: Send) -> None:
         state, record = self._state, self._record
         request = await build_request(state, self._body, self._recording)
-        self._recording = None  # up to 20 MiB: free it before the audio is generated
+        # Up to 50 MiB: free the recording before the request waits for a slot.
+        self._recording = None
+        self._body = self._body.model_copy(update={"ref_audio": ""})
+        self._release_body()
         encoder = StreamEncoder(self._kind, state.tts.sample_rate_hz, record.sample_rate_hz, patchable=self._buffered)
         try:
             await self._stream(send, request, encoder)

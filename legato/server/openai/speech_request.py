@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterator
 from dataclasses import replace
 
 from legato.api import CloneReference, Legato
@@ -22,6 +23,8 @@ from legato.server.state import ServerState
 from legato.text.characters import is_speakable
 from legato.types import DEFAULT_PACKET_FRAMES, SAMPLING_FIELDS, SamplingParams, TextLayout
 
+_BASE64_PIECE = 2**20
+"""Characters that are decoded at once."""
 _TASK_TYPES = {"CustomVoice": "custom_voice", "VoiceDesign": "voice_design", "Base": "base"}
 """`task_type` -> kind of checkpoint."""
 _REJECTED_FIELDS = {"speaker_embedding": "send the recording as ref_audio instead"}
@@ -129,7 +132,7 @@ async def _load_ref_audio(state: ServerState, ref_audio: str) -> bytes:
             )
         domains = state.config.media_domains
         return await state.bridge.in_thread(Pool.FETCH, fetch_recording, ref_audio, limit_bytes=limit, domains=domains)
-    data = await state.bridge.in_thread(Pool.REFERENCE, _decode_base64, ref_audio)
+    data = await state.bridge.in_thread(Pool.PARSE, _decode_base64, ref_audio)
     return check_recording(data, limit)
 
 
@@ -155,9 +158,22 @@ def _decode_base64(text: str) -> bytes:
                 "the data URL of ref_audio must be base64: data:audio/wav;base64,...", field="clone"
             )
     try:
-        return base64.b64decode("".join(text.split()), validate=True)
+        return b"".join(_decoded_pieces(text))
     except (binascii.Error, ValueError) as error:
         raise ReferenceAudioError("ref_audio is neither base64 nor a data URL", field="clone") from error
+
+
+def _decoded_pieces(text: str) -> Iterator[bytes]:
+    """Decode piece by piece: one call for everything would hold the interpreter's lock for too long."""
+    left = ""
+    for start in range(0, len(text), _BASE64_PIECE):
+        piece = left + "".join(text[start : start + _BASE64_PIECE].split())
+        whole = len(piece) // 4 * 4 if start + _BASE64_PIECE < len(text) else len(piece)
+        left = piece[whole:]
+        decoded = base64.b64decode(piece[:whole], validate=True)
+        if left and len(decoded) != whole // 4 * 3:
+            raise ValueError("padding inside")
+        yield decoded
 
 
 def _sampling(tts: Legato, options: SpeechOptions) -> SamplingParams | None:
