@@ -1,11 +1,11 @@
-"""A CUDA device in name alone: tensors that say `cuda:0`, compute on the CPU, and refuse what a device would refuse.
+"""A fake CUDA device: tensors report `cuda:0`, compute on the CPU, and raise where a real device would.
 
-What it shows without a GPU: a tensor of the host that meets one of the device, a wait for the device where there must
-be none, and graphs that do not replay what they should. A graph here is a tape of the operations that reached the
-device, with the memory they used: Python is not run again, host values stay as they were, and whatever the graph
-computed is overwritten before each replay, as memory that graphs share would be. Speed and kernels it cannot show.
+It detects without a GPU: operations that mix host and device tensors, unexpected synchronizations, and graphs that
+replay incorrectly. A graph is a tape of the operations that reached the device, with the memory that they used. Replay
+does not run Python again, host values keep their values of the capture, and outputs are overwritten before each replay,
+as in a memory pool that graphs share. Performance and kernels are not modelled.
 
-For tests alone. `fake_cuda()` makes the device for a `with` block, in this thread and in engines made there.
+For tests only. The context manager `fake_cuda()` installs the device for this thread and for engines created in it.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from legato.engine.engine import Engine
 from tests.graph_tape import Tape
 
 DEVICE = torch.device("cuda", 0)
-WAITS = frozenset(
+SYNCHRONIZING_OPS = frozenset(
     ("_local_scalar_dense", "item", "is_nonzero", "nonzero", "masked_select", "equal", "allclose", "_unique2", "unique")
 )
-"""Operations whose result the host reads, or whose shape depends on values."""
-MOVES = frozenset(("to", "_to_copy", "copy_", "lift_fresh", "_pin_memory"))
-"""Operations that may take a tensor from the host to the device or back."""
+"""Operations that read a value on the host, or whose output shape depends on values."""
+TRANSFER_OPS = frozenset(("to", "_to_copy", "copy_", "lift_fresh", "_pin_memory"))
+"""Operations that may copy a tensor between host and device."""
 
 
 class DeviceMixError(AssertionError):
-    """A tensor of the host met one of the device."""
+    """A host tensor and a device tensor were used in one operation."""
 
 
 class CaptureFaultError(RuntimeError):
-    """What a graph cannot hold was asked for while it was recorded."""
+    """An operation that a graph cannot contain was called during capture."""
 
 
 class DeviceTensor(torch.Tensor):
-    """A tensor that says it is on the device; its numbers are in `host`."""
+    """A tensor that reports to be on the device; its data is in `host`."""
 
     host: Tensor
 
     @staticmethod
     def __new__(cls, host: Tensor) -> DeviceTensor:
-        with torch.inference_mode():  # no history of views and writes, which would need the real device
+        with torch.inference_mode():  # without view and version tracking, which needs the real device
             made: DeviceTensor = torch.Tensor._make_wrapper_subclass(
                 cls,
                 host.shape,
@@ -63,7 +63,7 @@ class DeviceTensor(torch.Tensor):
         made.host = host
         return made
 
-    # These ask for the real device before anybody is told.
+    # These functions access the real device before any mode is called.
     def tolist(self) -> Any:
         return self.cpu().tolist()
 
@@ -88,7 +88,7 @@ class DeviceTensor(torch.Tensor):
         return self.bitwise_not()
 
     def __getitem__(self, index: Any) -> Any:
-        return _dispatch(_Python("index", operator.getitem), (self, index), {})
+        return _dispatch(_NamedOp("index", operator.getitem), (self, index), {})
 
     def nonzero(self) -> Any:  # type: ignore[override]
         return _dispatch(torch.ops.aten.nonzero.default, (self,), {})
@@ -96,7 +96,7 @@ class DeviceTensor(torch.Tensor):
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(value, Tensor) and not isinstance(value, DeviceTensor):
             value = value.to(DEVICE)
-        _dispatch(_Python("index_put_", operator.setitem), (self, index, value), {})
+        _dispatch(_NamedOp("index_put_", operator.setitem), (self, index, value), {})
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -106,8 +106,8 @@ class DeviceTensor(torch.Tensor):
 
 
 @dataclass(frozen=True)
-class _Python:
-    """A function of Python as an operation with a name."""
+class _NamedOp:
+    """A Python function as a named operation."""
 
     name: str
     function: Callable[..., Any]
@@ -121,14 +121,14 @@ class _Python:
 
 
 class _Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Sees what no device tensor takes part in: tensors made on the device, and moves to it."""
+    """Handles operations without a device tensor argument: creation on the device, and copies to it."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _dispatch(func, args, kwargs or {})
 
 
 class _Literals(TorchFunctionMode):
-    """`torch.tensor(..., device="cuda")` asks for the real device before any mode is told: made here, moved after."""
+    """Replaces `torch.tensor`, which accesses the real device before any mode is called."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -140,7 +140,7 @@ class _Literals(TorchFunctionMode):
 
 @dataclass
 class _Device:
-    """What goes on: tapes being recorded, and the waits so far."""
+    """State of the fake device: active captures, and the synchronizations so far."""
 
     tapes: list[Tape] = field(default_factory=list)
     waits: list[str] = field(default_factory=list)
@@ -150,7 +150,7 @@ _DEVICE = _Device()
 
 
 def waits() -> list[str]:
-    """Each operation for which the host had to wait since the device was made."""
+    """Operations that synchronized the host with the device so far."""
     return _DEVICE.waits
 
 
@@ -161,18 +161,18 @@ def _dispatch(func: Any, args: Any, kwargs: Any) -> Any:
     on_host = [each for each in flat if isinstance(each, Tensor) and not isinstance(each, DeviceTensor)]
     named = [each for each in flat if isinstance(each, torch.device)]
     if name == "_has_compatible_shallow_copy_type":
-        return False  # a module that is moved or converted gets new parameters
+        return False  # modules that are moved or converted get new parameters
     if not on_device and not any(each.type == "cuda" for each in named):
         return func(*args, **kwargs)
-    if name in MOVES:
+    if name in TRANSFER_OPS:
         crosses = bool(on_device and on_host) or any((each.type == "cuda") != bool(on_device) for each in named)
     else:
         crosses = False
-        # A number in a tensor of the host may meet the device in arithmetic, but never as an index.
+        # Zero-dimensional host tensors may be operands of device operations, but not indexes.
         mixed = [each for each in on_host if each.dim() or name.startswith(("index", "gather", "scatter", "embedding"))]
         if on_device and mixed:
             raise DeviceMixError(f"{func} got {tuple(mixed[0].shape)} {mixed[0].dtype} from the host")
-    _note_waits(name, flat, on_device, crosses=crosses)
+    _note_synchronizations(name, flat, on_device, crosses=crosses)
     inner = [_inner(each) for each in flat]
     inner_args, inner_kwargs = tree_unflatten(inner, form)
     made = func(*inner_args, **inner_kwargs)
@@ -191,9 +191,9 @@ def _inner(each: Any) -> Any:
     return torch.device("cpu") if isinstance(each, torch.device) and each.type == "cuda" else each
 
 
-def _note_waits(name: str, flat: list[Any], on_device: list[DeviceTensor], *, crosses: bool) -> None:
+def _note_synchronizations(name: str, flat: list[Any], on_device: list[DeviceTensor], *, crosses: bool) -> None:
     masks = name.startswith("index") and any(each.dtype in (torch.bool, torch.uint8) for each in on_device[1:])
-    if name in WAITS or crosses or (masks and name not in ("index_fill_", "index_copy_", "index_select")):
+    if name in SYNCHRONIZING_OPS or crosses or (masks and name not in ("index_fill_", "index_copy_", "index_select")):
         _DEVICE.waits.append(name)
         if _DEVICE.tapes:
             raise CaptureFaultError(
@@ -201,11 +201,11 @@ def _note_waits(name: str, flat: list[Any], on_device: list[DeviceTensor], *, cr
             )
 
 
-# --- what `torch.cuda` offers -----------------------------------------------------------------------------------------
+# --- replacements for `torch.cuda` ------------------------------------------------------------------------------------
 
 
 class _Graph:
-    """In the place of `torch.cuda.CUDAGraph`."""
+    """Replaces `torch.cuda.CUDAGraph`."""
 
     def __init__(self) -> None:
         self.tape = Tape()
@@ -216,7 +216,7 @@ class _Graph:
 
 
 class _Stream:
-    """In the place of `torch.cuda.Stream`: everything is done at once."""
+    """Replaces `torch.cuda.Stream`; operations run immediately."""
 
     def __init__(self, device: torch.device | None = None) -> None:
         self.device = device
@@ -230,28 +230,28 @@ class _Stream:
 
 @contextmanager
 def _recorded(graph: _Graph, *rest: Any, **options: Any) -> Iterator[None]:
-    """In the place of `torch.cuda.graph`, whose arguments it takes."""
+    """Replaces `torch.cuda.graph`, with the same arguments."""
     inspect.signature(_REAL_GRAPH.__init__).bind(None, graph, *rest, **options)
     _DEVICE.tapes.append(graph.tape)
     try:
         yield
     finally:
         _DEVICE.tapes.remove(graph.tape)
-    graph.tape.spoil()  # a real capture computes nothing
+    graph.tape.invalidate_outputs()  # a real capture computes nothing
 
 
 _REAL_GRAPH = torch.cuda.graph
-_REAL_WORK = Engine._main
+_REAL_MAIN = Engine._main
 
 
-def _work_on_device(engine: Engine) -> None:
+def _main_on_fake_device(engine: Engine) -> None:
     with _Literals(), _Mode():  # type: ignore[no-untyped-call]
-        _REAL_WORK(engine)
+        _REAL_MAIN(engine)
 
 
 @contextmanager
 def fake_cuda() -> Iterator[None]:
-    """The device exists inside."""
+    """Context in which the fake device exists."""
     _DEVICE.waits.clear()
     cuda: dict[str, Any] = {
         "_lazy_init": lambda: None,
@@ -265,8 +265,8 @@ def fake_cuda() -> Iterator[None]:
         "graph_pool_handle": lambda: (0, 1),
         "synchronize": lambda *_: _DEVICE.waits.append("synchronize"),
     }
-    there = mock.patch.multiple(torch.cuda, **cuda)
-    with there, mock.patch.object(Engine, "_main", _work_on_device), _Literals(), _Mode():  # type: ignore[no-untyped-call]
+    patched_cuda = mock.patch.multiple(torch.cuda, **cuda)
+    with patched_cuda, mock.patch.object(Engine, "_main", _main_on_fake_device), _Literals(), _Mode():  # type: ignore[no-untyped-call]
         yield
 
 

@@ -1,4 +1,4 @@
-"""What a graph is on a device in name alone: the operations that reached it, replayed on the memory they used.
+"""Graphs of the fake CUDA device: recorded operations, replayed on the memory that they used.
 
 Python is not run again, so host values stay as they were. Whatever was computed is overwritten before each replay, as
 memory that graphs share would be. For `tests/fake_cuda.py` alone.
@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_flatten
 
 @dataclass
 class Tape:
-    """The operations in order, the memory each made its results in, and all such memory."""
+    """The operations in order, and the memory of their results."""
 
     steps: list[tuple[Callable[..., Any], Any, Any, list[Tensor]]] = field(default_factory=list)
     memory: list[Tensor] = field(default_factory=list)
@@ -28,14 +28,14 @@ class Tape:
         self.steps.append((func, args, kwargs, fresh))
         self.memory += [_whole(each) for each in fresh]
 
-    def spoil(self) -> None:
-        """Other graphs have used the memory."""
+    def invalidate_outputs(self) -> None:
+        """Overwrite the memory, as other graphs in the pool would."""
         for whole in self.memory:
             whole.fill_(float("nan") if whole.is_floating_point() else 1)
 
     def play(self) -> None:
         with _disable_current_modes(), torch._C.DisableTorchFunction():
-            self.spoil()
+            self.invalidate_outputs()
             for func, args, kwargs, old in self.steps:
                 given = {_place(each) for each in _tensors((args, kwargs))} if old else set()
                 again = func(*args, **kwargs)
@@ -51,12 +51,12 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 
 def _fresh(made: Any, given: set[int]) -> list[Tensor]:
-    """What was made in memory that was not given."""
+    """Results that the operation allocated."""
     return [each for each in _tensors(made) if _place(each) not in given]
 
 
 def _whole(tensor: Tensor) -> Tensor:
-    """All memory of the storage of `tensor`, in a row."""
+    """The whole storage of `tensor` as one dimension."""
     return torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
 
 

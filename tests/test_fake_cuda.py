@@ -1,4 +1,4 @@
-"""The device in name alone: it refuses what a device refuses, and its graphs replay what was recorded."""
+"""The fake CUDA device: it raises where a device would, and its graphs replay recorded operations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def recorded(work: Callable[[], object]) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def test_what_is_made_there_is_there_and_computes_the_same() -> None:
+def test_device_tensors_compute_the_same() -> None:
     with fake_cuda(), torch.inference_mode():
         x = torch.tensor([[1.0, 2.0], [3.0, 4.0]], device="cuda")
         for made in (x, torch.zeros(2, device="cuda:0"), x[0], x @ x.T, torch.full_like(x, 2), x.to(torch.int64)):
@@ -35,7 +35,7 @@ def test_what_is_made_there_is_there_and_computes_the_same() -> None:
         assert layer(x).cpu().equal(plain)
 
 
-def test_the_host_and_the_device_do_not_mix() -> None:
+def test_host_and_device_tensors_cannot_be_mixed() -> None:
     with fake_cuda(), torch.inference_mode():
         x, of_the_host = torch.ones(2, device="cuda"), torch.ones(2)
         meetings: list[Callable[[], object]] = [
@@ -48,11 +48,11 @@ def test_the_host_and_the_device_do_not_mix() -> None:
         for meet in meetings:
             with pytest.raises(DeviceMixError):
                 meet()
-        assert (x * torch.tensor(2.0)).tolist() == [2.0, 2.0]  # a number may
-        x[:1] = of_the_host[:1]  # and a copy
+        assert (x * torch.tensor(2.0)).tolist() == [2.0, 2.0]  # a scalar may
+        x[:1] = of_the_host[:1]  # and so may a copy
 
 
-def test_waits_for_the_device_are_counted_and_refused_in_a_recording() -> None:
+def test_synchronizations_are_counted_and_refused_during_capture() -> None:
     with fake_cuda(), torch.inference_mode():
         x = torch.ones(3, device="cuda")
         assert waits() == []
@@ -72,7 +72,7 @@ def test_waits_for_the_device_are_counted_and_refused_in_a_recording() -> None:
             recorded(lambda: torch.tensor([1.0, 2.0], device="cuda"))
 
 
-def test_a_graph_computes_again_on_its_own_memory_and_with_the_host_values_of_its_recording() -> None:
+def test_replay_uses_the_memory_and_host_values_of_the_capture() -> None:
     with fake_cuda(), torch.inference_mode():
         x, state, gain = torch.ones(2, device="cuda"), torch.zeros(2, device="cuda"), [3.0]
         results: list[Tensor] = []
@@ -82,7 +82,7 @@ def test_a_graph_computes_again_on_its_own_memory_and_with_the_host_values_of_it
             results[:] = [torch.cat([(x * gain[0]).view(1, 2)[0], state])]
 
         graph = recorded(work)
-        assert not results[0].cpu().isfinite().all()  # a recording computes nothing that may be read
+        assert not results[0].cpu().isfinite().all()  # capture computes nothing
         state.zero_()
         gain[0] = 100.0
         for turn in range(1, 3):

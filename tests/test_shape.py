@@ -120,7 +120,7 @@ def test_seeded_fault_is_caught(rule: str, path: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(("rule", "path", "text"), INNOCENT)
-def test_innocent_code_passes(rule: str, path: str, text: str) -> None:
+def test_valid_code_passes(rule: str, path: str, text: str) -> None:
     assert not list(rule_named(rule)(Source.parse(path, text)))
 
 

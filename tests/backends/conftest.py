@@ -1,4 +1,4 @@
-"""Fixtures for the tests of the backends."""
+"""Fixtures of the backend tests."""
 
 from __future__ import annotations
 

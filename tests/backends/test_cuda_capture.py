@@ -1,4 +1,4 @@
-"""What was recorded gives what the call gives, for any rows, again and again; what cannot be recorded is said so."""
+"""Captured functions give the results of direct calls for any number of rows; what cannot be captured is an error."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def captured(rows: int = 4) -> Captured:
     return Captured(Recorder(AT), "a test", scaled, idle)
 
 
-def test_any_number_of_rows_gives_what_the_call_gives_and_results_stay() -> None:
+def test_replay_equals_call_for_any_number_of_rows() -> None:
     chance, work = torch.Generator().manual_seed(1), captured()
     kept: list[tuple[tuple[Tensor, ...], list[Tensor]]] = []
     for rows in (4, 1, 3, 2, 4):
         x, factor = torch.randn(rows, 3, generator=chance), torch.randint(9, (rows,), generator=chance)
         on_device = rows % 2 == 0
-        given = (x.to(AT), factor.to(AT)) if on_device else (x, factor)  # from either side
+        given = (x.to(AT), factor.to(AT)) if on_device else (x, factor)  # inputs on either device
         kept.append((scaled(x, factor), [each.cpu() for each in work(*given)]))
     for wanted, got in kept:
         assert all(one.equal(other) for one, other in zip(wanted, got, strict=True))
 
 
-def test_rows_of_an_earlier_call_write_nowhere_in_a_smaller_one() -> None:
-    """Where a call with fewer rows leaves places free there are idle rows, not those who sat there before."""
+def test_padding_rows_are_idle_after_a_larger_call() -> None:
+    """A call with fewer rows is padded with idle rows, not with rows of the previous call."""
     spare, pool = 4, torch.zeros(5, device=AT)
 
     def keep(slots: Tensor, values: Tensor) -> tuple[Tensor, ...]:
@@ -58,14 +58,14 @@ def test_rows_of_an_earlier_call_write_nowhere_in_a_smaller_one() -> None:
     assert pool[:spare].tolist() == [6.0, 5.0, 7.0, 7.0]
 
 
-def test_a_value_of_the_host_that_the_recording_holds_shows() -> None:
+def test_control_host_value_is_fixed_by_the_capture() -> None:
     gain = [2.0]
     work = Captured(Recorder(AT), "a test", lambda x: (x * gain[0],), (torch.zeros(1, 1, device=AT),))
     gain[0] = 5.0
     assert work(torch.ones(1, 1))[0].tolist() == [[2.0]]
 
 
-def test_inputs_that_were_not_recorded_are_refused() -> None:
+def test_inputs_that_differ_from_the_capture_are_refused() -> None:
     work = captured(2)
     rope = torch.ones(2, dtype=torch.int64)
     for x, scale in (
@@ -89,7 +89,7 @@ def test_inputs_that_were_not_recorded_are_refused() -> None:
         (9, 128, (9,)),
     ],
 )
-def test_sizes_are_powers_of_two_and_the_most(most: int, least: int, wanted: tuple[int, ...]) -> None:
+def test_sizes_are_powers_of_two_and_the_maximum(most: int, least: int, wanted: tuple[int, ...]) -> None:
     assert sizes(most, least) == wanted
     assert fitting(wanted, 1) == wanted[0]
     assert fitting(wanted, most) == most

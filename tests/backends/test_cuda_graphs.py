@@ -1,4 +1,4 @@
-"""Captured steps, samples, frames and windows equal the eager ones, for rows in any slots at any positions.
+"""Captured steps, samples, frames and codec windows equal direct calls, for rows in any slots at any positions.
 
 On the fake CUDA device (`tests/fake_cuda.py`), which needs no GPU, and on a real one where there is one.
 """
@@ -61,7 +61,7 @@ def device_backend() -> TorchBackend:
 
 
 def called() -> tuple[TorchBackend, KVPool]:
-    """A backend, and a cache whose slots hold noise, the same every time."""
+    """A backend, and a cache filled with reproducible noise."""
     cache = TalkerCache.allocate(tiny_config().talker.stack, SLOTS + 1, POSITIONS, torch.float32, "cuda")
     noise = torch.randn(cache.keys.shape, generator=torch.Generator().manual_seed(5))
     cache.keys.copy_(noise)
@@ -80,12 +80,12 @@ def captured_steps() -> tuple[CapturedSteps, KVPool]:
 
 
 def filled(values: Tensor, rows: int, filler: int = 0) -> Tensor:
-    """`values` on the device, with idle rows up to the recorded number."""
+    """`values` on the device, padded with idle rows to the captured number."""
     rest = torch.full((rows - len(values), *values.shape[1:]), filler, dtype=values.dtype)
     return torch.cat([values, rest]).to("cuda")
 
 
-def test_talker_steps_equal_called_ones_and_touch_no_other_slot() -> None:
+def test_captured_talker_steps_equal_calls_and_write_no_other_slot() -> None:
     chance = torch.Generator().manual_seed(2)
     (graph, pool), (backend, plain) = captured_steps(), called()
     for trial in range(8):
@@ -111,7 +111,7 @@ def test_talker_steps_equal_called_ones_and_touch_no_other_slot() -> None:
             assert ours[:, :SLOTS].cpu().equal(theirs[:, :SLOTS].cpu())
 
 
-def test_the_span_and_the_idle_rows_change_a_row_by_rounding_alone() -> None:
+def test_span_and_idle_rows_change_a_row_by_rounding_only() -> None:
     (graph, _), (backend, pool) = captured_steps(), called()
     frames, tokens, positions = torch.full((1, CODEBOOKS), 3), torch.tensor([[7]]), torch.tensor([4])
     slot = KVRows(torch.tensor([1], device="cuda"))
@@ -152,7 +152,7 @@ MIXES: tuple[Settings, ...] = ((WARM,), (GREEDY, WARM), (WARM, SHARP, GREEDY), (
 
 
 def draws_agree(change: Callable[[Tensor], Tensor] = lambda value: value) -> list[bool]:
-    """Whether recorded draws give the codes of called ones, for random states and mixed settings.
+    """Whether captured sampling gives the codes of direct calls, for random states and mixed settings.
 
     `change` is done to the temperatures that the recording is given: a fault to be caught.
     """
@@ -169,15 +169,15 @@ def draws_agree(change: Callable[[Tensor], Tensor] = lambda value: value) -> lis
     return agree
 
 
-def test_draws_follow_each_row_s_own_settings() -> None:
+def test_captured_sampling_uses_the_settings_of_each_row() -> None:
     assert all(draws_agree())
 
 
-def test_settings_that_the_recording_holds_fast_are_caught() -> None:
-    assert not all(draws_agree(torch.ones_like))  # what idle rows were recorded with
+def test_control_settings_fixed_by_the_capture() -> None:
+    assert not all(draws_agree(torch.ones_like))  # the settings of the idle rows at capture
 
 
-def test_a_row_that_is_not_finite_fails_alone() -> None:
+def test_non_finite_row_does_not_affect_others() -> None:
     graph, _ = captured_steps()
     given = first_codes(torch.Generator().manual_seed(4), (WARM, WARM))
     given.hidden[1] = float("nan")
@@ -188,7 +188,7 @@ def codec_pool(backend: TorchBackend, spare: int = 1) -> CodecPool:
     return CodecPool(CodecStatePool(backend.decoder.initial_history(SLOTS + spare)), spare=spare)
 
 
-def test_codec_windows_equal_called_ones_over_whole_streams() -> None:
+def test_captured_codec_windows_equal_calls_over_whole_streams() -> None:
     chance, (backend, pool) = torch.Generator().manual_seed(6), called()
     ours_pool, plain_pool = codec_pool(backend), codec_pool(backend)
     graph = CapturedWindows(Recorder(backend.input_device), backend, state_of(backend, pool, ours_pool), sizes(SLOTS))
@@ -215,7 +215,7 @@ def test_codec_windows_equal_called_ones_over_whole_streams() -> None:
     )
 
 
-def test_spare_slots_are_never_leased_and_a_pool_without_one_says_so() -> None:
+def test_padding_slots_are_never_leased_and_required() -> None:
     backend, pool = called()
     leases = [pool.acquire(SequenceId(at)) for at in range(SLOTS)]
     assert pool.free == 0

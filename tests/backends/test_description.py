@@ -1,4 +1,4 @@
-"""What a backend says about itself, in logs and in records."""
+"""Descriptions of backends in logs and records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.fake_cuda import fake_cuda, on_device
 NONE_HERE = Unavailable("no compiler at all")
 
 
-def test_the_reason_for_pytorch_is_named() -> None:
+def test_description_has_the_reason_for_pytorch() -> None:
     backend = CpuBackend(tiny_model(), NONE_HERE, NONE_HERE)
     assert backend.description == (
         "layers by PyTorch (no compiler at all)",
@@ -42,9 +42,7 @@ def test_every_loaded_model_describes_layers_and_codec(tiny_checkpoint: TinyChec
         assert codec.startswith("codec by ")
 
 
-def test_unquantized_float32_checkpoints_are_said_to_run_in_pytorch(
-    tiny_checkpoint: TinyCheckpoint, tmp_path: Path
-) -> None:
+def test_unquantized_float32_checkpoints_run_in_pytorch(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
     folder = tmp_path / "float32"
     copytree(tiny_checkpoint("tiny-custom-voice"), folder)
     weights = folder / "model.safetensors"
@@ -55,7 +53,7 @@ def test_unquantized_float32_checkpoints_are_said_to_run_in_pytorch(
     assert narrow.description[0].startswith("layers by native") == narrow.batch_invariance.talker
 
 
-def test_cuda_graphs_are_named_on_cuda_and_with_an_engine_only() -> None:
+def test_description_mentions_cuda_graphs_on_cuda_with_an_engine_only() -> None:
     on_cpu = build_backend(tiny_model())
     described = {description_of(on_cpu, cuda_graphs=graphs) for graphs in (True, False, None)}
     assert described == {"; ".join(on_cpu.description)}
@@ -71,7 +69,7 @@ def test_cuda_graphs_are_named_on_cuda_and_with_an_engine_only() -> None:
 
 
 @pytest.mark.parametrize("device", ["gpu", "CPU", "cuda:", "cuda:x", "", "cpu:0", "mps"])
-def test_an_unknown_device_is_refused_with_the_choices(device: str, tiny_checkpoint: TinyCheckpoint) -> None:
+def test_error_for_unknown_device_lists_the_choices(device: str, tiny_checkpoint: TinyCheckpoint) -> None:
     with pytest.raises(InputError, match="use cpu, cuda or cuda:N") as refused:
         load_backend(tiny_checkpoint("tiny-base"), device=device)
     assert refused.value.field == "device"

@@ -1,4 +1,4 @@
-"""Parts that are said to give a row the same bits in any batch do; the others are not said to."""
+"""Parts that claim batch invariance are bit-identical in any batch; PyTorch parts do not claim it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_native_parts_are_batch_invariant(backend: Backend) -> None:
     assert backend.batch_invariance == BatchInvariance(talker=True, first_code=True, predictor=True, codec=True)
 
 
-def test_what_torch_computes_is_not_said_to_be(tiny_checkpoint: TinyCheckpoint) -> None:
+def test_pytorch_parts_do_not_claim_batch_invariance(tiny_checkpoint: TinyCheckpoint) -> None:
     backend = build_backend(load_model(tiny_checkpoint("tiny-custom-voice")), native=False)
     assert backend.batch_invariance == BatchInvariance(talker=False, first_code=False, predictor=False, codec=False)
     half = load_backend(tiny_checkpoint("tiny-custom-voice"), dtype="bfloat16")
@@ -43,7 +43,7 @@ def test_what_torch_computes_is_not_said_to_be(tiny_checkpoint: TinyCheckpoint) 
 
 
 def spoken(backend: Backend, frames: Tensor, tokens: Tensor, slots: list[int], noise: Tensor) -> tuple[Tensor, ...]:
-    """Hidden states of two steps, the logits of codebook 0 after the last, and the frames drawn from it."""
+    """Hidden states of two steps, the logits of codebook 0 after them, and the sampled frames."""
     model = backend.model
     cache = TalkerCache.allocate(model.config.talker.stack, SLOTS, POSITIONS, model.cache_dtype)
     poison(cache, KVRows.of(range(SLOTS)))
@@ -60,7 +60,7 @@ def spoken(backend: Backend, frames: Tensor, tokens: Tensor, slots: list[int], n
 @COMPILED
 @settings(max_examples=20, deadline=None)
 @given(slots=st.lists(st.integers(0, SLOTS - 1), min_size=2, max_size=SLOTS, unique=True), seed=st.integers(0, 99))
-def test_a_row_is_the_same_alone_and_in_company(backend: Backend, slots: list[int], seed: int) -> None:
+def test_row_is_the_same_alone_and_batched(backend: Backend, slots: list[int], seed: int) -> None:
     model = backend.model
     source, B, Q = torch.Generator().manual_seed(seed), len(slots), model.config.talker.num_codebooks
     frames = torch.randint(0, model.config.code_predictor.codebook_size, (B, 2, Q), generator=source)

@@ -1,4 +1,4 @@
-"""How long a checkpoint takes to load and how much private memory: `python -m tests.weights.measure_load FOLDER`.
+"""Measure load time and peak private memory of a checkpoint: `python -m tests.weights.measure_load FOLDER`.
 
 Prints seconds, the peak of private (anonymous) memory above what the process had before, and the bytes of the loaded
 weights. Clean pages of mapped files are not private: the system can drop them. Linux only. `--copy-first` is the
@@ -19,7 +19,7 @@ from legato.weights.random_checkpoint import write_checkpoint
 
 
 def private_bytes() -> int:
-    """Anonymous memory of this process now."""
+    """Anonymous memory of this process in bytes."""
     lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()
     return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Anonymous:"))
 
@@ -42,7 +42,7 @@ def main() -> None:
     steps: set[tuple[int, int]] = set()
 
     def look(progress: Progress) -> None:
-        """Look forty times a file: asking the system takes a while."""
+        """Sample about forty times per file: reading /proc is slow."""
         nonlocal peak
         step = (progress.total, 40 * progress.done // progress.total)
         if step not in steps:

@@ -1,4 +1,4 @@
-"""Finding a checkpoint: folders, names, and a hub that serves, breaks off, or cannot be reached.
+"""Locating a checkpoint: folders, names, and a hub that works, interrupts a download, or cannot be reached.
 
 The hub is a small server on this machine, asked by `huggingface_hub` in a process of its own (the library reads its
 environment once).
@@ -24,7 +24,7 @@ from tests.conftest import TinyCheckpoint
 
 COMMIT = "5d83992436eae1d760afd27aff78a71d676296fc"
 CUT = 12_000_000
-"""More than the hub library writes at a time."""
+"""More than one block of the hub library."""
 ROOT = Path(__file__).parents[2]
 FETCH = """
 import sys
@@ -43,7 +43,7 @@ else:
 
 
 class Hub(ThreadingHTTPServer):
-    """Serves one folder as any repository; `cut` breaks the next download of a file off after so many bytes."""
+    """Serves one folder as any repository; `cut` interrupts the next download of a file after this number of bytes."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -103,7 +103,7 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def hub(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> Iterator[Hub]:
 
 
 def fetched(cache: Path, endpoint: str, **environment: str) -> str:
-    """What a process prints that looks for `some/model`."""
+    """Output of a process that locates `some/model`."""
     plain = {
         key: value for key, value in os.environ.items() if not key.startswith("HF_") and "proxy" not in key.lower()
     }
@@ -142,7 +142,7 @@ def fetched(cache: Path, endpoint: str, **environment: str) -> str:
 
 
 def test_download_resume_and_reuse(hub: Hub, tmp_path: Path) -> None:
-    """A connection that breaks is resumed where it stopped; afterwards the cache serves without a network."""
+    """An interrupted download is resumed; afterwards the cache is used without network access."""
     endpoint, cache = f"http://127.0.0.1:{hub.server_port}", tmp_path / "cache"
     hub.cut["model.safetensors"] = CUT
     out = fetched(cache, endpoint)
@@ -158,7 +158,7 @@ def test_download_resume_and_reuse(hub: Hub, tmp_path: Path) -> None:
     assert "progress: [] False" in offline
 
 
-def test_unreachable_hub_says_what_to_do(tmp_path: Path) -> None:
+def test_error_for_unreachable_hub_has_instructions(tmp_path: Path) -> None:
     out = fetched(tmp_path / "cache", "http://127.0.0.1:1", HF_HUB_OFFLINE="1")
     assert out.startswith("refused: cannot download some/model")
     assert all(name in out for name in REQUIRED_FILES)
@@ -166,7 +166,7 @@ def test_unreachable_hub_says_what_to_do(tmp_path: Path) -> None:
     assert "HF_HOME" in out
 
 
-def test_a_folder_is_taken_as_it_is(tiny_checkpoint: TinyCheckpoint) -> None:
+def test_existing_folder_is_used(tiny_checkpoint: TinyCheckpoint) -> None:
     folder = tiny_checkpoint("tiny-base")
     assert locate(folder) == locate(str(folder)) == folder
     assert missing_files(folder) == []
@@ -179,7 +179,7 @@ def test_neither_folder_nor_hub_id(name: str) -> None:
     assert all(official in str(caught.value) for official in OFFICIAL_MODELS)
 
 
-def test_missing_files_are_named(tmp_path: Path) -> None:
+def test_missing_files_are_listed(tmp_path: Path) -> None:
     assert set(missing_files(tmp_path)) == set(REQUIRED_FILES)
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "part-1.safetensors"}}))
     assert "part-1.safetensors" in missing_files(tmp_path)

@@ -1,4 +1,4 @@
-"""Loading: every kind and dtype, every fault of a file named, and how much memory it takes.
+"""Loading: all kinds and dtypes, errors for invalid files, and memory.
 
 Faulty checkpoints are edited copies of tiny ones.
 """
@@ -57,7 +57,7 @@ def parts(model: LoadedModel) -> dict[str, nn.Module]:
 
 
 def kept_as_stored(model: LoadedModel, part: nn.Module, name: str) -> bool:
-    """Parameters that keep the file's bfloat16: the text embedding, and the linears of talker and code predictor."""
+    """Parameters that stay bfloat16: the text embedding, and the linears of talker and code predictor."""
     language = part is model.talker or part is model.code_predictor
     return language and ("text_embedding" in name or name in quantized_names(part))
 
@@ -78,7 +78,7 @@ def test_every_kind_loads(like: str, tiny_checkpoint: TinyCheckpoint) -> None:
 @pytest.mark.parametrize("talker_dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("codec_dtype", ["float32", "bfloat16"])
 def test_dtypes_per_part(talker_dtype: str, codec_dtype: str, tiny_checkpoint: TinyCheckpoint) -> None:
-    """Tables of the codec, speaker encoder and duration net stay float32, the text embedding as the file has it."""
+    """Codebook tables, speaker encoder and duration predictor are float32; the text embedding keeps its dtype."""
     for kind in ("tiny-base", "tiny-embedded"):
         dtypes = {"talker_dtype": talker_dtype, "codec_dtype": codec_dtype}
         model = load_model(tiny_checkpoint(kind), **dtypes)  # type: ignore[arg-type]
@@ -101,7 +101,7 @@ def test_float16_is_refused_with_the_reason(tiny_checkpoint: TinyCheckpoint) -> 
         load_model(tiny_checkpoint("tiny-base"), talker_dtype="int8")
 
 
-def test_values_are_those_of_the_file(tiny_checkpoint: TinyCheckpoint) -> None:
+def test_values_equal_the_file(tiny_checkpoint: TinyCheckpoint) -> None:
     folder = tiny_checkpoint("tiny-base-wide")
     model, main, codec = load_model(folder), load_file(str(folder / MAIN)), load_file(str(folder / CODEC))
     weight = "model.layers.1.self_attn.q_proj.weight"
@@ -117,7 +117,7 @@ def test_values_are_those_of_the_file(tiny_checkpoint: TinyCheckpoint) -> None:
     assert torch.equal(model.encoder.get_parameter(f"{stem}.table"), wanted)
 
 
-def test_every_fault_is_named_at_once(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
+def test_all_mismatches_are_listed_at_once(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
     def break_three(tensors: Tensors) -> None:
         del tensors["talker.codec_head.weight"], tensors["talker.code_predictor.lm_head.3.weight"]
         tensors["talker.model.norm.weight"] = torch.ones(65)
@@ -145,7 +145,9 @@ def test_every_fault_is_named_at_once(tiny_checkpoint: TinyCheckpoint, tmp_path:
         ("decoder.decoder.4.block.2.act1.alpha", "missing: {}"),
     ],
 )
-def test_faults_of_the_codec_are_named(name: str, line: str, tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
+def test_mismatches_of_the_codec_are_listed(
+    name: str, line: str, tiny_checkpoint: TinyCheckpoint, tmp_path: Path
+) -> None:
     def drop(tensors: Tensors) -> None:
         del tensors[name]
 
@@ -171,7 +173,9 @@ def test_speaker_encoder_left_by_fine_tuning(tiny_checkpoint: TinyCheckpoint, tm
     assert load_model(copy(tiny_checkpoint("tiny-custom-voice"), tmp_path / "copy", leave)).speaker_encoder is None
 
 
-def test_quantised_weights_are_refused(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
+def test_integer_weights_without_quantization_config_are_refused(
+    tiny_checkpoint: TinyCheckpoint, tmp_path: Path
+) -> None:
     def quantise(tensors: Tensors) -> None:
         tensors["talker.codec_head.weight"] = torch.zeros(3072, 64, dtype=torch.int8)
 
@@ -209,7 +213,7 @@ def test_sharded_weights(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> Non
         load_model(folder)
 
 
-def test_progress_counts_every_byte_that_is_used(tiny_checkpoint: TinyCheckpoint) -> None:
+def test_progress_counts_all_loaded_bytes(tiny_checkpoint: TinyCheckpoint) -> None:
     seen: list[Progress] = []
     folder = tiny_checkpoint("tiny-embedded")
     load_model(folder, progress=seen.append)
@@ -221,7 +225,7 @@ def test_progress_counts_every_byte_that_is_used(tiny_checkpoint: TinyCheckpoint
 
 
 def measured(folder: Path, warm: Path, *options: str) -> tuple[int, int]:
-    """Peak private bytes and bytes of weights of a load in a process of its own, after a small model was loaded."""
+    """Peak private bytes and weight bytes of a load in a new process, after a small model was loaded."""
     command = [sys.executable, "-m", "tests.weights.measure_load", str(folder), "--warm", str(warm), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
     found = re.search(r"private bytes (-?\d+), weights (\d+)", done.stdout)
@@ -231,7 +235,7 @@ def measured(folder: Path, warm: Path, *options: str) -> tuple[int, int]:
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux's smaps_rollup")
 def test_private_memory(tiny_checkpoint: TinyCheckpoint) -> None:
-    """At most 1.15 x the weights in their final dtype; next to nothing where the file has that dtype already.
+    """At most 1.15 times the weights in their final dtype, and almost nothing if the file has this dtype.
 
     The negative control copies the files first, and must not pass.
     """

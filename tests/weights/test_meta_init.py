@@ -1,4 +1,4 @@
-"""Modules to be filled from a file: shapes alone, and nothing of torch's compiler is imported for them."""
+"""Modules on the meta device: they have shapes only, and creating them does not import torch's compiler."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ print("torch._dynamo" in sys.modules)
 """
 
 
-def test_parameters_have_shapes_and_no_memory() -> None:
+def test_parameters_are_on_the_meta_device() -> None:
     with empty_modules():
         made = [nn.Linear(3, 2), nn.Embedding(5, 4), nn.LayerNorm(6), nn.Conv1d(2, 3, 7)]
     shapes = [[tuple(each.shape) for each in module.parameters()] for module in made]
@@ -29,7 +29,7 @@ def test_parameters_have_shapes_and_no_memory() -> None:
     assert all(each.is_meta for module in made for each in module.parameters())
 
 
-def test_outside_modules_get_their_first_values() -> None:
+def test_modules_created_outside_are_initialized() -> None:
     with empty_modules():
         pass
     assert nn.LayerNorm(4).weight.tolist() == [1.0] * 4
@@ -37,8 +37,8 @@ def test_outside_modules_get_their_first_values() -> None:
 
 
 @pytest.mark.parametrize("kind", ["tiny-custom-voice", "tiny-base"])
-def test_loading_needs_no_compiler_of_torch(kind: str, tiny_checkpoint: TinyCheckpoint) -> None:
-    """Its import would be more than half of a cold start."""
+def test_loading_does_not_import_torchs_compiler(kind: str, tiny_checkpoint: TinyCheckpoint) -> None:
+    """The import would take more than half of a cold start."""
     command = [sys.executable, "-c", LOADED, str(tiny_checkpoint(kind))]
     told = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert told.stdout.strip() == "False"

@@ -1,4 +1,4 @@
-"""Rounded talkers and predictors: which form is taken, cache and batch change nothing, files come back as written."""
+"""Quantized talkers and predictors: selected kernels, cache and batch invariance, and stored checkpoints."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ POSITIONS = 9
 
 @pytest.fixture(scope="module", params=FORMS)
 def form(request: pytest.FixtureRequest) -> str:
-    """The ways to run rounded weights; those that this machine does not have are skipped aloud."""
+    """The implementations of quantized linears; those that this machine lacks are skipped with a reason."""
     name: str = request.param
     if name.startswith("compiled") and isinstance(compiled_library(name), Unavailable):
         pytest.skip(f"nothing compiled here: {compiled_library(name)}")
@@ -52,12 +52,12 @@ def form(request: pytest.FixtureRequest) -> str:
 
 
 def compiled_library(form: str) -> Library | Unavailable:
-    """This CPU's, or that of the oldest one, whose vectors are narrow."""
+    """For this CPU, or for the oldest supported one, with narrow vectors."""
     return library(NARROWEST) if "narrow" in form else library()
 
 
 def quantized(form: str, folder: Path) -> Backend:
-    """A tiny quantized model, executed in one of the forms."""
+    """A tiny quantized model on one of the implementations."""
     model = load_model(folder, quant="int4" if "int4" in form else "int8")
     if form.startswith("compiled"):
         return CpuBackend(model, compiled_library(form), codec_library())
@@ -91,7 +91,7 @@ def share(got: Tensor, wanted: Tensor) -> float:
     return float((got - wanted).abs().max() / wanted.abs().max())
 
 
-def test_the_form_is_the_one_meant(form: str, model: Backend) -> None:
+def test_expected_implementation_is_used(form: str, model: Backend) -> None:
     kinds = {type(part) for part in model.talker.modules()}
     wanted = {
         "compiled": NativeInt8Linear,
@@ -111,8 +111,8 @@ def test_the_form_is_the_one_meant(form: str, model: Backend) -> None:
     assert head.weight.dtype == torch.float32
 
 
-def test_a_backend_leaves_the_modules_of_the_model_alone(form: str, model: Backend) -> None:
-    """The reference modules hold quantized linears, whichever form executes, and compute nearly the same."""
+def test_backend_does_not_change_the_reference_modules(form: str, model: Backend) -> None:
+    """The reference modules keep their quantized linears, and their results are close."""
     kinds = {type(part) for part in model.model.talker.modules()}
     assert Int4Linear in kinds if "int4" in form else Int8Linear in kinds
     assert not kinds & {NativeInt8Linear, NativeInt4Linear, TorchInt8Linear, TorchInt4Linear, NativeLayers}
@@ -121,8 +121,8 @@ def test_a_backend_leaves_the_modules_of_the_model_alone(form: str, model: Backe
         assert share(model.talker.forward_uncached(x), model.model.talker.forward_uncached(x)) < 0.1
 
 
-def test_cached_equals_whole_within_what_rounding_costs(model: Backend) -> None:
-    """The past matters far more than rounding does: without it the result is somewhere else."""
+def test_cached_equals_uncached_within_the_quantization_error(model: Backend) -> None:
+    """Control: without its past, the result differs by much more."""
     x = inputs(model)
     with torch.inference_mode():
         whole, exact = model.talker.forward_uncached(x), dequantized_copy(model.model.talker).forward_uncached(x)
@@ -133,8 +133,8 @@ def test_cached_equals_whole_within_what_rounding_costs(model: Backend) -> None:
     assert share(alone[:, 0], whole[:, -1]) > 0.3
 
 
-def test_rows_and_slices_do_not_feel_each_other(form: str, model: Backend) -> None:
-    """Compiled: to the bit. Else the attention around the products may sum in another order."""
+def test_rows_and_slices_are_independent(form: str, model: Backend) -> None:
+    """Native kernels: bit-identical. Otherwise torch's attention may sum in another order."""
     x = inputs(model)
     together = cached(model, x, [3, 0, 4], list(range(1, POSITIONS + 1)))
     alone = torch.cat([cached(model, x[row : row + 1], [2], list(range(1, POSITIONS + 1))) for row in range(3)])
@@ -172,7 +172,7 @@ def frames(model: Backend, hidden: Tensor) -> Sampled:
         )
 
 
-def test_frames_of_a_batch_are_those_of_its_rows(form: str, model: Backend) -> None:
+def test_batched_frames_equal_single_rows(form: str, model: Backend) -> None:
     hidden = torch.randn(8, model.model.config.talker.stack.hidden_size, generator=torch.Generator().manual_seed(7))
     together, one = frames(model, hidden).codes, frames(model, hidden[:1]).codes
     agreement = float((together[:1] == one).float().mean())
@@ -184,7 +184,7 @@ def test_frames_of_a_batch_are_those_of_its_rows(form: str, model: Backend) -> N
     assert drawn.finite.tolist() == [row != 2 for row in range(8)]
 
 
-def test_logits_of_a_frame_stay_near_those_of_the_exact_weights(model: Backend) -> None:
+def test_frame_logits_are_close_to_those_of_dequantized_weights(model: Backend) -> None:
     hidden = torch.randn(8, model.model.config.talker.stack.hidden_size, generator=torch.Generator().manual_seed(7))
     codes, embedding = frames(model, hidden).codes, model.talker.model.codec_embedding
     with torch.inference_mode():
@@ -194,7 +194,7 @@ def test_logits_of_a_frame_stay_near_those_of_the_exact_weights(model: Backend) 
     assert share(whole.roll(1, 0), exact) > 0.3
 
 
-# --- the choice ------------------------------------------------------------------------------------------------------
+# --- choice of a mode -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_logits_of_a_frame_stay_near_those_of_the_exact_weights(model: Backend) 
         ("auto", "int4", "cpu", True, "int4", "as stored"),
     ],
 )
-def test_the_mode_depends_on_the_machine_and_is_noted(
+def test_mode_depends_on_the_machine(
     asked: str, stored: str, device: str, fast_int8: bool, mode: str, note: str
 ) -> None:
     choice = choose_quantization(asked, stored, device, fast_int8=fast_int8)
@@ -219,7 +219,7 @@ def test_the_mode_depends_on_the_machine_and_is_noted(
     assert bool(choice.note) == (note != "")
 
 
-def test_auto_follows_what_this_machine_has() -> None:
+def test_auto_depends_on_fast_int8() -> None:
     native = not isinstance(library(), Unavailable)
     assert has_fast_int8() == (native or TorchKernels.detect().int8)
 
@@ -238,7 +238,7 @@ def test_seven_bit_activations_are_noted(tiny_checkpoint: TinyCheckpoint) -> Non
         ("int4", "int8", "cpu", "quantize the original"),
     ],
 )
-def test_an_unavailable_mode_is_refused(asked: str, stored: str, device: str, message: str) -> None:
+def test_unavailable_mode_is_refused(asked: str, stored: str, device: str, message: str) -> None:
     with pytest.raises(UnsupportedError, match=message) as caught:
         choose_quantization(asked, stored, device, fast_int8=True)
     assert caught.value.field == "quant"
@@ -249,7 +249,7 @@ def test_an_unavailable_mode_is_refused(asked: str, stored: str, device: str, me
 
 @pytest.mark.parametrize("like", ["tiny-base", "tiny-custom-voice", "tiny-embedded"])
 @pytest.mark.parametrize("mode", ["int8", "int4"])
-def test_a_written_checkpoint_is_what_rounding_at_load_gives(
+def test_stored_checkpoint_equals_quantization_at_load(
     like: str, mode: str, tiny_checkpoint: TinyCheckpoint, tmp_path: Path
 ) -> None:
     source, folder = tiny_checkpoint(like), tmp_path / "out"
@@ -267,7 +267,7 @@ def test_a_written_checkpoint_is_what_rounding_at_load_gives(
         assert (folder / path.name).exists()
 
 
-def test_a_quantised_checkpoint_is_not_quantised_again(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
+def test_quantized_checkpoint_cannot_be_quantized_again(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
     write_quantized(tiny_checkpoint("tiny-embedded"), tmp_path / "once", "int8")
     with pytest.raises(UnsupportedError, match="already"):
         write_quantized(tmp_path / "once", tmp_path / "twice", "int8")
@@ -277,7 +277,7 @@ def test_a_quantised_checkpoint_is_not_quantised_again(tiny_checkpoint: TinyChec
         write_quantized(tiny_checkpoint("tiny-embedded"), tmp_path / "third", "none")
 
 
-def test_files_that_disagree_with_their_settings_are_refused(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
+def test_files_that_do_not_match_their_config_are_refused(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     write_quantized(tiny_checkpoint("tiny-embedded"), folder, "int8")
     settings = json.loads((folder / "config.json").read_text())
@@ -292,8 +292,8 @@ def test_files_that_disagree_with_their_settings_are_refused(tiny_checkpoint: Ti
             load_model(folder)
 
 
-def test_the_text_embedding_stays_as_it_is_stored(tiny_checkpoint: TinyCheckpoint) -> None:
-    """A view of the file in its own format, whatever the talker computes in."""
+def test_text_embedding_keeps_the_dtype_of_the_file(tiny_checkpoint: TinyCheckpoint) -> None:
+    """It is a view of the file for every compute dtype."""
     folder = tiny_checkpoint("tiny-custom-voice")
     model = load_model(folder)
     table = model.talker.model.text_embedding.weight

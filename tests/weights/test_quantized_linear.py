@@ -1,4 +1,4 @@
-"""Rounded linear maps: how far from the weights, the same in any batch, and the same without fast kernels."""
+"""Quantized linears: error, batch invariance, and agreement with the reference without fast kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def weight(seed: int = 0) -> Tensor:
 
 
 def rows(count: int, seed: int = 1) -> Tensor:
-    """Rows of very different sizes: one scale for all would drown the small ones."""
+    """Rows of very different magnitude; a common activation scale would lose the small ones."""
     source = torch.Generator().manual_seed(seed)
     return torch.randn(count, INPUTS, generator=source) * torch.logspace(-3, 3, count)[:, None]
 
@@ -30,23 +30,23 @@ def quantized(bits: int) -> QuantizedLinear:
 
 
 def multiplied_weight(linear: nn.Module) -> Tensor:
-    """The weights [N, K] that a linear without bias multiplies with, found by unit inputs."""
+    """The effective weight [N, K] of a linear without bias, from unit inputs."""
     weights: Tensor = linear(torch.eye(INPUTS)).T
     return weights
 
 
 def relative(got: Tensor, wanted: Tensor) -> float:
-    """The worst row's error as a share of that row's largest value."""
+    """The largest error of a row relative to its largest value."""
     return float(((got - wanted).abs().amax(-1) / wanted.abs().amax(-1)).max())
 
 
-def test_eight_bits_are_half_a_step_from_the_weights() -> None:
+def test_int8_error_is_half_a_step() -> None:
     steps = weight().abs().amax(1, keepdim=True) / 127
     assert ((to_int8(weight(), None).dense() - weight()).abs() <= 0.501 * steps).all()
 
 
-def test_four_bits_are_half_a_step_from_the_weights() -> None:
-    """A step is a fifteenth of the group's range; scale and zero are bfloat16, which adds a little."""
+def test_int4_error_is_half_a_step() -> None:
+    """A step is 1/15 of the group's range; bfloat16 scales and zero points add a little."""
     groups = weight().view(OUTPUTS, -1, GROUP)
     steps = (groups.amax(-1, keepdim=True) - groups.amin(-1, keepdim=True)) / 15
     error = (to_int4(weight()).dense().view_as(groups) - groups).abs()
@@ -56,20 +56,20 @@ def test_four_bits_are_half_a_step_from_the_weights() -> None:
 
 @pytest.mark.parametrize(("bits", "limit"), [(8, 0.02), (4, 0.01)])
 @pytest.mark.parametrize("kernels", [HERE, NO_KERNELS, TorchKernels(int8=HERE.int8, vnni=False, int4=False)])
-def test_every_form_multiplies_with_the_stored_weights(bits: int, limit: float, kernels: TorchKernels) -> None:
-    """Fast or not: within what rounding an input costs. Other weights are far off."""
+def test_all_implementations_use_the_stored_weights(bits: int, limit: float, kernels: TorchKernels) -> None:
+    """Within the quantization error of the input; control: other weights differ by more."""
     linear = torch_linear(quantized(bits), kernels, torch.float32)
     x = rows(5)
     with torch.inference_mode():
         assert relative(linear(x), x @ quantized(bits).dense().T) < limit * (1 if kernels.vnni else 2)
         assert relative(linear(x), x @ weight(9).T) > 0.3
-    # The 4-bit kernel answers in bfloat16.
+    # The int4 kernel returns bfloat16.
     assert torch.allclose(
         multiplied_weight(linear), quantized(bits).dense(), rtol=1e-5 if bits == 8 else 2**-8, atol=1e-6
     )
 
 
-def test_without_kernels_it_is_an_ordinary_map() -> None:
+def test_without_kernels_it_is_an_ordinary_linear() -> None:
     for bits in (8, 4):
         linear = torch_linear(quantized(bits), NO_KERNELS, torch.bfloat16)
         assert isinstance(linear, nn.Linear)
@@ -78,7 +78,7 @@ def test_without_kernels_it_is_an_ordinary_map() -> None:
 
 @pytest.mark.skipif(not HERE.int8, reason="this CPU has no 8-bit products")
 @pytest.mark.parametrize("bits", [8, 4])
-def test_a_row_is_the_same_to_the_bit_in_any_batch(bits: int) -> None:
+def test_row_is_bit_identical_in_any_batch(bits: int) -> None:
     linear = torch_linear(quantized(bits), HERE, torch.float32)
     assert isinstance(linear, TorchInt8Linear | TorchInt4Linear)
     x = rows(40)
@@ -91,8 +91,8 @@ def test_a_row_is_the_same_to_the_bit_in_any_batch(bits: int) -> None:
 
 
 @pytest.mark.skipif(not HERE.int8, reason="this CPU has no 8-bit products")
-def test_one_scale_for_all_rows_would_be_noticed() -> None:
-    """The control of the test above: torch's dynamic form scales a whole batch, and a small row loses its digits."""
+def test_control_one_scale_for_all_rows() -> None:
+    """torch's dynamic quantization has one scale per batch, so small rows lose precision."""
     x = rows(40)
     dynamic = torch.ops.quantized.linear_dynamic
     packed = torch_linear(quantized(8), HERE, torch.float32)._packed
@@ -100,7 +100,7 @@ def test_one_scale_for_all_rows_would_be_noticed() -> None:
 
 
 @pytest.mark.parametrize("bits", [8, 4])
-def test_zeros_and_broken_rows_stay_by_themselves(bits: int) -> None:
+def test_zero_and_non_finite_rows_do_not_affect_others(bits: int) -> None:
     linear = torch_linear(quantized(bits), HERE, torch.float32)
     x = rows(4)
     clean = linear(x)
@@ -111,7 +111,7 @@ def test_zeros_and_broken_rows_stay_by_themselves(bits: int) -> None:
     assert (got[1] == 0).all()
 
 
-def test_a_bias_is_added_after_the_scale() -> None:
+def test_bias_is_added_after_the_scale() -> None:
     bias = torch.arange(OUTPUTS, dtype=torch.float32)
     linear = torch_linear(to_int8(weight(), bias), HERE, torch.float32)
     x = rows(5)
@@ -121,7 +121,7 @@ def test_a_bias_is_added_after_the_scale() -> None:
         )
 
 
-def test_shapes_that_four_bits_do_not_fit() -> None:
+def test_shapes_without_int4() -> None:
     assert fits_int4(INPUTS, OUTPUTS)
     assert not fits_int4(INPUTS + 8, OUTPUTS)
     assert not fits_int4(INPUTS, OUTPUTS + 8)

@@ -1,4 +1,4 @@
-"""Random-weight checkpoints: the official names and shapes, reproducible numbers, and outputs that depend on inputs."""
+"""Random checkpoints: official names and shapes, reproducible values, and outputs that depend on inputs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MERGES_SHA256 = "599bab54075088774b1733fde865d5bd747cbcc7a547c5bc12610e874e26f5e
 
 
 def inventory(name: str) -> Inventory:
-    """Names and shapes of a released file, as its header lists them."""
+    """Tensor names and shapes in the header of a released file."""
     text = gzip.decompress((INVENTORIES / f"{name}.txt.gz").read_bytes()).decode()
     pairs = (line.split("\t") for line in text.splitlines())
     return {tensor: tuple(int(size) for size in re.findall(r"\d+", shape)) for tensor, shape in pairs}
@@ -40,7 +40,7 @@ def listed(specs: Iterable[TensorSpec]) -> Inventory:
 
 
 @pytest.mark.parametrize("size", ["0.6B-Base", "1.7B-Base"])
-def test_official_inventories(size: str, tmp_path: Path) -> None:
+def test_tensors_equal_the_official_files(size: str, tmp_path: Path) -> None:
     """Names and shapes equal those of the released files: 478 or 480 tensors, and 496 of the speech tokenizer."""
     (tmp_path / "speech_tokenizer").mkdir()
     write_json_files(checkpoint_json(size), tmp_path, tmp_path / "speech_tokenizer")
@@ -49,7 +49,7 @@ def test_official_inventories(size: str, tmp_path: Path) -> None:
     assert listed(codec_tensors(config.codec)) == inventory("speech_tokenizer")
 
 
-def test_custom_voice_lacks_the_speaker_encoder_alone(tmp_path: Path) -> None:
+def test_custom_voice_lacks_only_the_speaker_encoder(tmp_path: Path) -> None:
     (tmp_path / "speech_tokenizer").mkdir()
     write_json_files(checkpoint_json("0.6B-CustomVoice"), tmp_path, tmp_path / "speech_tokenizer")
     made = listed(main_tensors(read_model_config(tmp_path)))
@@ -58,13 +58,13 @@ def test_custom_voice_lacks_the_speaker_encoder_alone(tmp_path: Path) -> None:
     assert len(made) == 402
 
 
-def test_tokenizer_files_are_the_official_ones(tiny_checkpoint: TinyCheckpoint) -> None:
+def test_tokenizer_files_are_official(tiny_checkpoint: TinyCheckpoint) -> None:
     folder = tiny_checkpoint("tiny-base")
     assert hashlib.sha256((folder / "vocab.json").read_bytes()).hexdigest() == VOCAB_SHA256
     assert hashlib.sha256((folder / "merges.txt").read_bytes()).hexdigest() == MERGES_SHA256
 
 
-def test_the_seed_decides_every_number(tmp_path: Path) -> None:
+def test_values_depend_on_the_seed(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         write_checkpoint("tiny-embedded", tmp_path / name, seed=seed)
     for file in ("model.safetensors", "speech_tokenizer/model.safetensors"):
@@ -74,7 +74,7 @@ def test_the_seed_decides_every_number(tmp_path: Path) -> None:
 
 
 def test_file_is_plain_safetensors(tiny_checkpoint: TinyCheckpoint) -> None:
-    """bfloat16 language model, float32 codec, unsharded, readable by the library that everybody uses."""
+    """bfloat16 language model, float32 codec, not sharded, readable by the safetensors library."""
     folder = tiny_checkpoint("tiny-custom-voice-wide")
     for file, dtype in (("model.safetensors", torch.bfloat16), ("speech_tokenizer/model.safetensors", torch.float32)):
         with safe_open(str(folder / file), framework="pt") as reader:
@@ -86,7 +86,7 @@ def test_file_is_plain_safetensors(tiny_checkpoint: TinyCheckpoint) -> None:
                 assert tensor.numel() == 1 or float(tensor.float().std()) > 1e-3, name
 
 
-def testto_bfloat16_rounds_as_torch_does() -> None:
+def test_to_bfloat16_rounds_like_torch() -> None:
     values = np.concatenate(
         [np.random.default_rng(0).standard_normal(10_000), [0.0, -0.0, 1.00390625, 1.01171875, 3e38, 1e-40]]
     ).astype(np.float32)
@@ -94,7 +94,7 @@ def testto_bfloat16_rounds_as_torch_does() -> None:
     assert np.array_equal(to_bfloat16(values), wanted)
 
 
-def test_progress_ends_at_the_size_of_the_files(tmp_path: Path) -> None:
+def test_progress_ends_at_the_total_size(tmp_path: Path) -> None:
     seen: list[Progress] = []
     write_checkpoint("tiny-embedded", tmp_path / "made", progress=seen.append)
     assert [each.done for each in seen] == sorted(each.done for each in seen)
@@ -103,7 +103,7 @@ def test_progress_ends_at_the_size_of_the_files(tmp_path: Path) -> None:
     assert seen[-1].total < size < 1.1 * seen[-1].total
 
 
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("x")
     with pytest.raises(InputError, match="not empty"):
         write_checkpoint("tiny-embedded", tmp_path)
@@ -112,7 +112,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_codec_beside(tmp_path: Path) -> None:
+def test_codec_next_to_the_folder(tmp_path: Path) -> None:
     write_checkpoint("tiny-embedded", tmp_path / "model", codec_inside=False)
     assert (tmp_path / "speech_tokenizer/model.safetensors").is_file()
     assert load_model(tmp_path / "model").config.kind == "embedded"
@@ -120,7 +120,7 @@ def test_codec_beside(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("like", [like for like in CHECKPOINT_KINDS if like.startswith("tiny")])
 def test_outputs_depend_on_inputs(like: str, tiny_checkpoint: TinyCheckpoint) -> None:
-    """Greedy first codes differ between inputs, and so do the codec's samples: small weights would hide any fault."""
+    """Greedy first codes and codec samples differ between inputs; small weights would hide faults."""
     torch.manual_seed(0)
     model = load_model(tiny_checkpoint(like))
     width = model.config.talker.stack.hidden_size

@@ -1,4 +1,4 @@
-"""The packed decoder: the same bits in any window, batch and number of threads; near float64; an ordinary copy."""
+"""The packed decoder: bit-identical for any window, batch and thread count; close to float64; reference unchanged."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def library(cpu: str = THIS_CPU) -> CodecLibrary:
 
 @lru_cache
 def pair(config: CodecDecoderConfig, dtype: torch.dtype, cpu: str = THIS_CPU) -> tuple[CodecDecoder, CodecDecoder]:
-    """The same decoder, ordinary and packed."""
+    """The same decoder as reference and packed."""
     ordinary = tiny_decoder(config, dtype=dtype)
     return ordinary, pack_decoder(ordinary, library(cpu))
 
@@ -81,7 +81,7 @@ def streamed(decoder: CodecDecoder, codes: Tensor, sizes: list[int], *, forget: 
     threads=st.integers(1, 3),
     seed=st.integers(0, 99),
 )
-def test_windows_batches_and_threads_change_no_bit(
+def test_windows_batches_and_threads_are_bit_identical(
     config: CodecDecoderConfig, dtype: torch.dtype, sizes: list[int], rows: int, threads: int, seed: int
 ) -> None:
     with torch.inference_mode():
@@ -95,7 +95,7 @@ def test_windows_batches_and_threads_change_no_bit(
 
 @pytest.mark.parametrize("cpu", [NO_TILES, *OLDER])
 @pytest.mark.parametrize("dtype", BOTH)
-def test_the_same_holds_where_vectors_are_narrow(dtype: torch.dtype, cpu: str) -> None:
+def test_bit_identical_with_narrow_vectors(dtype: torch.dtype, cpu: str) -> None:
     ordinary, decoder = pair(DECODER, dtype, cpu)
     codes = codes_of(DECODER, 3, 12)
     alone = torch.cat([whole(decoder, codes[row : row + 1]) for row in range(3)])
@@ -107,7 +107,7 @@ def test_the_same_holds_where_vectors_are_narrow(dtype: torch.dtype, cpu: str) -
 
 
 @pytest.mark.parametrize("dtype", BOTH)
-def test_rows_of_different_lengths_are_as_alone_to_the_bit(dtype: torch.dtype) -> None:
+def test_rows_of_different_lengths_are_bit_identical_to_single_rows(dtype: torch.dtype) -> None:
     decoder, lengths = pair(DECODER, dtype)[1], [4, 0, 2]
     codes = codes_of(DECODER, 3, 8)
     _, start = decoder(decoder.initial_history(3), codes[:, :4])
@@ -124,7 +124,7 @@ def same(one: CodecHistory, other: CodecHistory) -> bool:
 
 
 @pytest.mark.parametrize("dtype", BOTH)
-def test_nan_shows_and_stays_in_its_row(dtype: torch.dtype) -> None:
+def test_nan_stays_in_its_row(dtype: torch.dtype) -> None:
     decoder, codes = pair(DECODER, dtype)[1], codes_of(DECODER, 2, 4)
     poisoned = CodecStatePool(decoder.initial_history(1)).gather(CodecRows.of([0]))
     samples, _ = decoder(join_rows([poisoned, decoder.initial_history(1)]), codes)
@@ -133,7 +133,7 @@ def test_nan_shows_and_stays_in_its_row(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("config", [DECODER, EMBEDDED], ids=["official graph", "embedded graph"])
-def test_float32_is_near_float64(config: CodecDecoderConfig) -> None:
+def test_float32_is_close_to_float64(config: CodecDecoderConfig) -> None:
     codes = codes_of(config, 2, 60)
     exact = whole(tiny_decoder(config), codes)
     ordinary, compiled = (float((whole(each, codes) - exact).abs().max()) for each in pair(config, torch.float32))
@@ -141,7 +141,7 @@ def test_float32_is_near_float64(config: CodecDecoderConfig) -> None:
     assert compiled <= 3 * ordinary
 
 
-def test_bfloat16_costs_no_more_than_by_torch() -> None:
+def test_bfloat16_error_is_not_larger_than_torchs() -> None:
     codes = codes_of(DECODER, 2, 60)
     ordinary, compiled = pair(DECODER, torch.bfloat16)
     exact = whole(copy.deepcopy(ordinary).float(), codes)
@@ -150,7 +150,7 @@ def test_bfloat16_costs_no_more_than_by_torch() -> None:
 
 
 @pytest.mark.parametrize("dtype", BOTH)
-def test_packing_leaves_the_reference_decoder_alone(dtype: torch.dtype) -> None:
+def test_packing_does_not_change_the_reference_decoder(dtype: torch.dtype) -> None:
     ordinary, codes = tiny_decoder(dtype=dtype), codes_of(DECODER, 1, 6)
     weights = {name: tensor.clone() for name, tensor in ordinary.state_dict().items()}
     before = whole(ordinary, codes)
@@ -176,7 +176,7 @@ def test_another_dtype_is_refused() -> None:
         decoder.pre_conv(torch.zeros(1, 1, 16).bfloat16(), torch.zeros(1, 2, 16).bfloat16())
 
 
-def test_the_backend_names_what_runs_the_codec(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_description_names_the_codec_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     none = Unavailable("no layers in this test")
     assert CpuBackend(tiny_model(), none, library()).description[1].startswith("codec by native kernels")
     codec_library.cache_clear()
@@ -203,7 +203,7 @@ def test_the_backend_names_what_runs_the_codec(monkeypatch: pytest.MonkeyPatch) 
     count=st.integers(1, 40),
     seed=st.integers(0, 99),
 )
-def test_any_convolution_on_whole_numbers(
+def test_convolutions_are_exact_on_integers(
     dtype: torch.dtype,
     cpu: str,
     kind: int | str,
@@ -213,7 +213,7 @@ def test_any_convolution_on_whole_numbers(
     count: int,
     seed: int,
 ) -> None:
-    """Sums of whole numbers are exact in any order: to the bit those of the ordinary layer, once rounded alike."""
+    """Integer sums are exact in any order, so results are bit-identical to the reference after the same rounding."""
     inputs = sizes[0] + (sizes[0] % 2 if dtype == torch.bfloat16 else 0)
     drawn = torch.Generator().manual_seed(seed)
     layer: CausalLayer
@@ -237,7 +237,7 @@ def packed_layer(layer: CausalLayer, cpu: str = THIS_CPU) -> CausalLayer:
     return PackedConv1d(layer, library(cpu))
 
 
-def test_a_matrix_tile_is_full_or_not_used() -> None:
+def test_amx_tiles_are_full_or_not_used() -> None:
     assert [steps_per_tile(steps) for steps in (384, 48, 20, 36, 8, 13, 7, 17, 4, 1)] == [
         16,
         16,
@@ -253,7 +253,7 @@ def test_a_matrix_tile_is_full_or_not_used() -> None:
 
 
 @pytest.mark.skipif(not getattr(codec_library(), "amx", False), reason="this machine has no matrix tiles")
-def test_tiles_are_used_for_bfloat16_alone_and_it_is_said() -> None:
+def test_amx_is_used_for_bfloat16_only() -> None:
     decoders = [tiny_decoder(dtype=dtype) for dtype in BOTH]
     decoders = [pack_decoder(each, library()) for each in decoders]
     assert [uses_amx(each) for each in decoders] == [False, True]
@@ -281,7 +281,7 @@ def test_packed_weights_are_in_the_order_of_the_kernel(outputs: int, panel: int,
 
 
 def snake_alone(alpha: Tensor) -> tuple[PackedConv1d, PackedSnake]:
-    """SnakeBeta before a convolution that changes nothing."""
+    """SnakeBeta before an identity convolution."""
     snake, layer = SnakeBeta(alpha.shape[0]), CausalConv1d(alpha.shape[0], alpha.shape[0], 1)
     snake.alpha.data.copy_(alpha)
     layer.conv.weight.data.copy_(torch.eye(alpha.shape[0])[..., None])
@@ -290,18 +290,18 @@ def snake_alone(alpha: Tensor) -> tuple[PackedConv1d, PackedSnake]:
     return PackedConv1d(layer, library()), PackedSnake(snake)
 
 
-def test_snake_is_good_for_small_and_large_arguments() -> None:
+def test_snake_is_accurate_for_small_and_large_arguments() -> None:
     layer, snake = snake_alone(torch.zeros(16))
     for size in (1e-3, 1.0, 30.0, 1e3, 1e5, 1e6):
         x = size * torch.randn(1, 500, 16, generator=torch.Generator().manual_seed(3))
         wave = layer(x, x[:, :0], activation=snake)[0].double() - x.double()
         exact = x.double().sin().square()
-        assert float((wave - exact).abs().max()) <= 2e-7 + 1e-7 * float(x.abs().max())  # the sum's own rounding
+        assert float((wave - exact).abs().max()) <= 2e-7 + 1e-7 * float(x.abs().max())  # rounding of the sum
     for bad in (float("nan"), float("inf")):
         assert layer(torch.full((1, 1, 16), bad), torch.zeros(1, 0, 16), activation=snake)[0].isnan().all()
 
 
-def test_a_packed_layer_takes_a_packed_activation_alone() -> None:
+def test_packed_layer_requires_a_packed_activation() -> None:
     layer, _ = snake_alone(torch.zeros(4))
     x = torch.randn(1, 3, 4)
     assert torch.equal(layer(x, x[:, :0], activation=identity)[0], x)

@@ -1,4 +1,4 @@
-"""A frame in one compiled call is the frame step by step, with and without a projection; rows know no other row."""
+"""A frame in one native call equals the frame step by step, with and without projection; rows are independent."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def frames(model: Backend, data: tuple[Tensor, Tensor, Tensor]) -> Sampled:
         return model.predict_frame(inputs)
 
 
-def test_one_call_gives_what_the_steps_give(model: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for the last digits of the norm before the logits, which are summed in another order."""
+def test_one_call_equals_the_steps(model: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the rounding of the norm before the logits, which is summed in another order."""
     data = given(model)
     assert frame_library(model.code_predictor, data[0].dtype) is not None
     together = frames(model, data)
@@ -67,7 +67,7 @@ def test_one_call_gives_what_the_steps_give(model: Backend, monkeypatch: pytest.
     assert (together.codes == frames(model, (data[0], data[1], data[2].roll(1, 0))).codes).float().mean() < 0.8
 
 
-def test_rows_are_the_same_alone_and_beside_a_broken_one(model: Backend) -> None:
+def test_rows_are_the_same_alone_and_with_a_non_finite_row(model: Backend) -> None:
     hidden, first, noise = given(model)
     together = frames(model, (hidden, first, noise)).codes
     for row in (0, 1, 2):

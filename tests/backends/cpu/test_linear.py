@@ -1,4 +1,4 @@
-"""Compiled products are exact sums whatever the sizes; compiled attention is the library's, near and far back."""
+"""Native GEMMs are exact for all sizes; native attention equals torch's for short and long contexts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not isinstance(COMPILED, Library), reason=f"noth
 
 
 def made(inputs: int, outputs: int, rows: int) -> tuple[NativeInt8Linear, Tensor]:
-    """Any map and any inputs; both ends of what 8 bits hold are among the weights."""
+    """Random weights and inputs; the weights include both ends of the int8 range."""
     assert isinstance(COMPILED, Library)
     source = torch.Generator().manual_seed(inputs + 1000 * outputs)
     store = Int8Linear(inputs, outputs, bias=False)
@@ -43,7 +43,7 @@ def test_sums_are_exact(inputs: int, outputs: int, rows: int) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 19])
-def test_a_row_is_the_same_alone(rows: int) -> None:
+def test_row_does_not_depend_on_the_batch(rows: int) -> None:
     linear, x = made(1030, 33, rows)
     together = linear(x)
     assert torch.equal(together, torch.cat([linear(row[None]) for row in x]))
@@ -61,19 +61,19 @@ def made_half(inputs: int, outputs: int, rows: int) -> tuple[NativeLinear, Tenso
 
 @settings(max_examples=60, deadline=None)
 @given(inputs=st.integers(1, 400), outputs=st.integers(1, 9), rows=st.integers(1, 40))
-def test_halves_are_multiplied_in_float32(inputs: int, outputs: int, rows: int) -> None:
-    """As near to float64 as float32 sums are, where inputs rounded to bfloat16 would be far off."""
+def test_bfloat16_weights_are_multiplied_in_float32(inputs: int, outputs: int, rows: int) -> None:
+    """The error is that of float32 sums; inputs rounded to bfloat16 would have a much larger one."""
     linear, x = made_half(inputs, outputs, rows)
     weight = linear.weight.double()
     wanted, reach = x.double() @ weight.T, x.double().abs() @ weight.abs().T
     assert ((linear(x) - wanted).abs() <= 1e-6 * reach).all()
     rounded = x.bfloat16().double() @ weight.T
-    # The control needs several values: a single rounding error may be tiny by chance.
+    # The control needs several values: a single rounding error may happen to be tiny.
     assert min(inputs, rows * outputs) < 8 or not ((rounded - wanted).abs() <= 1e-6 * reach).all()
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 7, 8, 12, 31, 32, 33, 70])
-def test_a_row_of_halves_is_the_same_alone(rows: int) -> None:
+def test_row_with_bfloat16_weights_does_not_depend_on_the_batch(rows: int) -> None:
     linear, x = made_half(1030, 33, rows)
     together = linear(x)
     assert torch.equal(together, torch.cat([linear(row[None]) for row in x]))
@@ -84,8 +84,8 @@ def test_a_row_of_halves_is_the_same_alone(rows: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_checkpoint_in_bfloat16_is_computed_from_as_it_lies(dtype: str, tiny_checkpoint: TinyCheckpoint) -> None:
-    """Layers in C are what the ordinary modules give: in float32 to its rounding, in bfloat16 nearer than those."""
+def test_bfloat16_checkpoint_is_used_without_a_copy(dtype: str, tiny_checkpoint: TinyCheckpoint) -> None:
+    """Native layers equal the reference: within float32 rounding, and in bfloat16 with a smaller error."""
     folder = tiny_checkpoint("tiny-custom-voice")
     model = load_model(folder, talker_dtype=dtype)
     ready, plain = (build_backend(model, native=native).talker for native in (True, False))
@@ -107,10 +107,10 @@ def test_a_checkpoint_in_bfloat16_is_computed_from_as_it_lies(dtype: str, tiny_c
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_attention_over_many_positions_is_the_librarys(
+def test_attention_over_many_positions_equals_torch(
     dtype: torch.dtype, tiny_checkpoint: TinyCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """37 positions: two whole blocks of 16 and a part, one position a call, and in one call to the bit the same."""
+    """37 positions (two blocks of 16 and a rest), one per call; bit-identical in one call."""
     talker = load_backend(tiny_checkpoint("tiny-custom-voice"), quant="int8").talker
     x = torch.randn(2, 37, talker.config.stack.hidden_size, generator=torch.Generator().manual_seed(3))
 
