@@ -91,6 +91,10 @@ class Backend(Protocol):
         """What executes, in words, for logs and records."""
 
     @property
+    def needs_torch_threads(self) -> bool:
+        """Whether torch computes enough on the CPU to use several threads; False where kernels compute everything."""
+
+    @property
     def input_device(self) -> torch.device:
         """Where inputs that are made on the host should be created."""
 

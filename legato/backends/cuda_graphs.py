@@ -54,6 +54,7 @@ class CudaGraphsBackend:
 
     name = "cuda_graphs"
     decodes_in_place = True
+    needs_torch_threads = False
     input_device = torch.device("cpu")
 
     def __init__(self, inner: Backend, state: EngineState, config: EngineConfig) -> None:

@@ -31,6 +31,7 @@ class TorchBackend:
 
     name = "torch"
     decodes_in_place = False
+    needs_torch_threads = True
 
     def __init__(self, model: LoadedModel, *, reason: str = "", kernels: TorchKernels | None = None) -> None:
         self.model = model

@@ -93,6 +93,7 @@ def assemble(
         adaptive=not config.deterministic,
         poll_commands=poll_commands,
         synchronize=synchronize,
+        needs_torch_threads=backend.needs_torch_threads,
     )
     return EngineParts(runner, codec, registry, EngineCore(context, registry), stats)
 

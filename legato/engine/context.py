@@ -24,7 +24,7 @@ class EngineContext:
     `prefill_limits`: prompt positions per step, and the same while a live stream may underrun. `max_batch_size`:
     sequences that step together. `yield_s`, `parked_bytes`: see `EngineConfig`. `adaptive`: adapt window sizes to the
     playback buffers. `poll_commands`: commands that arrived since the step began. `synchronize`: wait for the device,
-    so that the time of each part can be measured.
+    so that the time of each part can be measured. `needs_torch_threads`: see `Backend`.
     """
 
     runner: ModelRunner
@@ -38,6 +38,7 @@ class EngineContext:
     adaptive: bool = False
     poll_commands: Callable[[], Iterable[Command]] = tuple
     synchronize: Callable[[], None] = lambda: None
+    needs_torch_threads: bool = True
 
     def timed(self, stats: EngineStats, part: Part, rows: int, compute: Callable[[], _Result]) -> _Result:
         """Return `compute()` and record its rows and duration."""

@@ -13,6 +13,7 @@ import itertools
 import math
 from collections import deque
 from collections.abc import Iterable
+from contextlib import nullcontext
 
 from legato.engine.context import EngineContext
 from legato.engine.flow_control import UNLIMITED
@@ -37,6 +38,7 @@ from legato.engine.stream import (
     Submit,
 )
 from legato.errors import GenerationError, LegatoError, StateError
+from legato.kernels.threads import single_torch_thread
 from legato.types import FinishReason, Frame, SequenceId, StreamId
 
 __all__ = ["EngineContext", "EngineCore"]
@@ -66,6 +68,10 @@ class EngineCore:
 
     def step(self, commands: Iterable[Command]) -> bool:
         """Run one step. Returns False if there was nothing to do, so that the caller may wait for a command."""
+        with nullcontext() if self._context.needs_torch_threads else single_torch_thread():
+            return self._step(commands)
+
+    def _step(self, commands: Iterable[Command]) -> bool:
         now_s = self._context.clock()
         step_s = now_s - self._step_start_s if self._busy else 0.0
         self._step_start_s = now_s

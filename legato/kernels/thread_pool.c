@@ -13,9 +13,10 @@
    process that took the worker's core.
 
    THE TEAM. A wait that is longer than STALL_NS, and longer than the caller itself computed in the phase, means that a
-   core is taken. The team then shrinks by one thread. After `hold_ns` the excluded worker tests its core: it spins for
-   PROBE_NS and compares the CPU time that it got with the time that passed. Nothing waits for this test. If it got all of
-   it, the team grows again; if not, the next test comes after twice the time. */
+   worker has lost its core: a stall. If stalls take more than a STALL_SHARE of the time of phases, a thread less is
+   faster, and the team shrinks by one. After `hold_ns` it grows again on trial; if stalls end the trial, the next one
+   comes after twice the time. A failed trial costs a few stalls, so a core that stays taken costs about 1 %. Rare stalls,
+   for example of a process that needs 5 % of a core, cost less than the thread is worth, and change nothing. */
 
 #include "thread_pool.h"
 
@@ -23,27 +24,24 @@
 
 #include "thread_os.h"
 
-#define MS 1000000u
-#ifndef PROBE_NS
-#define PROBE_NS (10 * MS) /* longer than a time slice, else a test would not see the other process */
-#endif
 enum {
     MAX_WORKERS = 255,
-    SPIN_WORKER_NS = 200000, /* an idle worker spins this long before it sleeps: longer than the gaps inside a frame */
-    SPIN_WAIT_NS = 50000,    /* the caller spins this long for claimed ranges: a few of them */
-    STALL_NS = 300000,
-    HOLD_MIN_NS = 20 * MS,
+    MS = 1000000,
+    SPIN_WORKER_NS = MS / 5, /* an idle worker spins this long before it sleeps: longer than the gaps inside a frame */
+    SPIN_WAIT_NS = MS / 20,  /* the caller spins this long for claimed ranges: a few of them */
+    STALL_NS = 3 * MS / 10,
+    STALL_SHARE = 4,    /* one in this many */
+    WINDOW_NS = 20 * MS, /* time of phases over which stalls are counted */
+    HOLD_MIN_NS = 50 * MS,
     HOLD_MAX_NS = 1000 * MS,
-    PAUSES = 32              /* between two looks at the clock */
+    PAUSES = 32 /* between two looks at the clock */
 };
-
-enum { IDLE, PROBE, FREE, TAKEN }; /* states of a worker's test of its core */
 
 typedef struct {
     int64_t index; /* 1 and up; 0 is the caller */
     Lock lock;
     Condition wake;
-    _Atomic int asleep, probe;
+    _Atomic int asleep;
 } Worker;
 
 static struct {
@@ -60,7 +58,8 @@ static struct {
     /* Belong to the caller that has `entered`. */
     Lock entered;
     int64_t workers, allowed; /* workers that exist; threads that the contention control allows */
-    uint64_t hold_ns, next_probe_ns, grown_ns;
+    uint64_t hold_ns, grow_ns, grown_ns; /* how long the next trial waits; when it starts; when the last one started */
+    uint64_t phases_ns, stalls_ns;       /* time of recent phases, and of the stalls in them */
     int fork_handler;
 } pool = {.waiting = LOCK_INIT, .done = CONDITION_INIT, .entered = LOCK_INIT, .allowed = MAX_WORKERS + 1};
 
@@ -105,16 +104,6 @@ int next_claim(Claim *claim) {
 
 /* --- workers --------------------------------------------------------------------------------------------------------- */
 
-/* Whether this thread got all the CPU time of PROBE_NS, but for interrupts. */
-static int core_is_free(void) {
-    uint64_t start = now_ns(), cpu = thread_cpu_ns(), passed;
-    do
-        for (int i = 0; i < PAUSES; i++) cpu_pause();
-    while ((passed = now_ns() - start) < PROBE_NS);
-    uint64_t got = thread_cpu_ns() - cpu;
-    return got >= passed || passed - got < PROBE_NS / 10;
-}
-
 static void spin_for_ticket(void) {
     for (int i = 0; i < PAUSES && !(uint32_t)atomic_load_explicit(&pool.ticket, memory_order_relaxed); i++) cpu_pause();
 }
@@ -131,13 +120,13 @@ static int join_phase(const Worker *worker) {
     return 1;
 }
 
-/* Sleeps until the caller has work or wants a test. The flag is set before the last look at the ticket, and the caller
+/* Sleeps until the caller has work. The flag is set before the last look at the ticket, and the caller
    looks at the flag after it has written the ticket, so one of them sees the other. */
 static void sleep_until_woken(Worker *worker) {
     lock_take(&worker->lock);
     atomic_store(&worker->asleep, 1);
     int has_work = (uint32_t)atomic_load(&pool.ticket) && worker->index < atomic_load(&pool.limit);
-    if (has_work || atomic_load(&worker->probe) == PROBE) atomic_store(&worker->asleep, 0);
+    if (has_work) atomic_store(&worker->asleep, 0);
     while (atomic_load(&worker->asleep)) condition_wait(&worker->wake, &worker->lock);
     lock_give(&worker->lock);
 }
@@ -146,9 +135,7 @@ THREAD_MAIN(work, arg) {
     Worker *worker = arg;
     uint64_t last = now_ns();
     for (;;) {
-        if (atomic_load_explicit(&worker->probe, memory_order_relaxed) == PROBE) {
-            atomic_store(&worker->probe, core_is_free() ? FREE : TAKEN);
-        } else if (join_phase(worker)) {
+        if (join_phase(worker)) {
             last = now_ns();
         } else if (now_ns() - last < SPIN_WORKER_NS) {
             spin_for_ticket();
@@ -188,40 +175,42 @@ static void start_workers(int64_t count) {
         worker->lock = (Lock)LOCK_INIT;
         worker->wake = (Condition)CONDITION_INIT;
         atomic_store(&worker->asleep, 0);
-        atomic_store(&worker->probe, IDLE);
         if (!thread_start(work, worker)) return; /* without it the caller computes more itself */
     }
 }
 
 /* --- the team -------------------------------------------------------------------------------------------------------- */
 
-/* Looks at the result of a test, or starts one when it is time. */
-static void try_to_grow(int64_t threads) {
+/* Starts a trial with one thread more when it is time. */
+static void try_to_grow(void) {
     uint64_t now = now_ns();
-    Worker *worker = &workers[pool.allowed - 1];
-    int state = atomic_load(&worker->probe);
-    if (state == FREE) {
-        pool.allowed++;
-        pool.grown_ns = now;
-    } else if (state == TAKEN) {
-        pool.hold_ns = 2 * pool.hold_ns < HOLD_MAX_NS ? 2 * pool.hold_ns : HOLD_MAX_NS;
-        pool.next_probe_ns = now + pool.hold_ns;
-    } else if (state == IDLE && now >= pool.next_probe_ns && pool.allowed < threads) {
-        atomic_store(&worker->probe, PROBE);
-        wake(worker);
-        return;
-    }
-    if (state != PROBE) atomic_store(&worker->probe, IDLE);
+    if (now < pool.grow_ns) return;
+    pool.allowed++;
+    pool.grown_ns = now;
+    pool.phases_ns = pool.stalls_ns = 0;
 }
 
 static void shrink(Team *team, uint64_t now) {
-    if (team->threads < 2) return;
+    int trial_failed = pool.grown_ns && now - pool.grown_ns < HOLD_MAX_NS;
+    uint64_t doubled = 2 * pool.hold_ns < HOLD_MAX_NS ? 2 * pool.hold_ns : HOLD_MAX_NS;
+    pool.hold_ns = trial_failed ? doubled : HOLD_MIN_NS;
+    pool.grow_ns = now + pool.hold_ns;
     pool.allowed = --team->threads;
-    /* A stall soon after the team has grown: the test was wrong, the core is used from time to time. */
-    int again = now - pool.grown_ns < HOLD_MAX_NS && pool.hold_ns;
-    pool.hold_ns = !again ? HOLD_MIN_NS : 2 * pool.hold_ns < HOLD_MAX_NS ? 2 * pool.hold_ns : HOLD_MAX_NS;
-    pool.next_probe_ns = now + pool.hold_ns;
-    atomic_store(&workers[pool.allowed - 1].probe, IDLE);
+    pool.phases_ns = pool.stalls_ns = 0;
+}
+
+/* Counts a phase that took the caller `computed` and then `waited`, and shrinks the team if stalls take too much. */
+static void judge(Team *team, uint64_t computed, uint64_t waited) {
+    pool.phases_ns += computed + waited;
+    if (waited > STALL_NS && waited > computed) {
+        pool.stalls_ns += waited;
+        if (pool.stalls_ns > WINDOW_NS / STALL_SHARE && pool.stalls_ns > pool.phases_ns / STALL_SHARE)
+            shrink(team, now_ns());
+    }
+    if (pool.phases_ns > 2 * WINDOW_NS) { /* older phases count half */
+        pool.phases_ns /= 2;
+        pool.stalls_ns /= 2;
+    }
 }
 
 Team pool_enter(int64_t threads) {
@@ -229,7 +218,7 @@ Team pool_enter(int64_t threads) {
     if (threads < 2 || !lock_try(&pool.entered)) return team;
     team.owner = 1;
     start_workers(threads - 1);
-    if (pool.allowed <= pool.workers) try_to_grow(threads);
+    if (pool.allowed <= pool.workers && pool.allowed < threads) try_to_grow();
     team.threads = threads;
     if (team.threads > pool.workers + 1) team.threads = pool.workers + 1;
     if (team.threads > pool.allowed) team.threads = pool.allowed;
@@ -287,6 +276,6 @@ void pool_run(Team *team, Phase phase, const void *arg, int64_t units, int64_t g
     publish(team, phase, arg, units, grain, sequence);
     claim.sequence = sequence;
     if (claim_from(atomic_load_explicit(&pool.ticket, memory_order_acquire), &claim)) phase(arg, &claim);
-    uint64_t computed = now_ns() - start, waited = wait_for(units - claim.claimed);
-    if (waited > STALL_NS && waited > computed) shrink(team, start + computed + waited);
+    uint64_t computed = now_ns() - start;
+    judge(team, computed, wait_for(units - claim.claimed));
 }

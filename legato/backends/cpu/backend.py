@@ -43,6 +43,9 @@ class CpuBackend(TorchBackend):
         if isinstance(codec, CodecLibrary) and not self._codec_reason:
             self.decoder = pack_decoder(model.decoder, codec)
         self.batch_invariance = self._invariance()
+        self.needs_torch_threads = not all(
+            (self.batch_invariance.talker, self.batch_invariance.predictor, self.batch_invariance.codec)
+        )
 
     def _executed(self, language: _Language) -> _Language:
         if not isinstance(self._library, Library):
