@@ -70,7 +70,7 @@ class ParityModel:
     @staticmethod
     def load(path: Path) -> ParityModel:
         """Load the checkpoint in float32 on the CPU, as the engine does."""
-        return ParityModel(load_backend(path), BpeTokenizer.load(path))
+        return ParityModel(load_backend(path, keep_reference=True), BpeTokenizer.load(path))
 
     @property
     def loaded(self) -> LoadedModel:

@@ -60,7 +60,7 @@ class Generated:
 
 def load_target() -> Target:
     """The embedded voice in float32, as the engine loads it."""
-    return Target.of(load_backend(FOLDER), Depth(), seed=0)
+    return Target.of(load_backend(FOLDER, keep_reference=True), Depth(), seed=0)
 
 
 def recorded(case: int) -> Recorded:

@@ -68,7 +68,7 @@ class Backend(Protocol):
 
     @property
     def model(self) -> LoadedModel:
-        """The reference modules and the configuration."""
+        """The configuration and the reference modules; see `load_backend` for the weights that these may lack."""
 
     @property
     def talker(self) -> Talker:

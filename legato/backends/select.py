@@ -5,7 +5,9 @@ The CPU kernels are used where they are available, PyTorch everywhere else.
 
 from __future__ import annotations
 
+import ctypes
 import re
+import sys
 from pathlib import Path
 
 from legato.backends.base import Backend
@@ -29,13 +31,15 @@ def load_backend(
     dtype: str = AUTO,
     codec_dtype: str = AUTO,
     quant: str = NONE,
+    keep_reference: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Backend:
     """Load the checkpoint in `folder` and build its backend. No engine is started.
 
     `dtype` of talker and code predictor, `codec_dtype` of the codec: "float32", "bfloat16" or "auto" (float32; on CUDA
-    bfloat16 for talker and code predictor). `quant`: see `load_model`. Raises `InputError` for an unknown device or
-    dtype, and the errors of `load_model`.
+    bfloat16 for talker and code predictor). `quant`: see `load_model`. Reference weights that the backend executes from
+    copies of its own are released unless `keep_reference`, which verification needs. Raises `InputError` for an unknown
+    device or dtype, and the errors of `load_model`.
     """
     check_device(device)
     model = load_model(
@@ -47,10 +51,15 @@ def load_backend(
         fast_int8=has_fast_int8(),
         progress=progress,
     )
-    return build_backend(model)
+    backend = build_backend(model)
+    if not keep_reference:
+        del model
+        backend.release_replaced_weights()
+        return_freed_memory()
+    return backend
 
 
-def build_backend(model: LoadedModel, *, native: bool = True) -> Backend:
+def build_backend(model: LoadedModel, *, native: bool = True) -> TorchBackend:
     """The backend that executes `model`. Without `native` it is always PyTorch.
 
     CUDA graphs need the engine's cache and slots; `backends.cuda_graphs` captures them on top of this backend.
@@ -58,6 +67,18 @@ def build_backend(model: LoadedModel, *, native: bool = True) -> Backend:
     if not native or model.device.type != "cpu":
         return TorchBackend(model)
     return CpuBackend(model, library(), codec_library())
+
+
+def return_freed_memory() -> None:
+    """Return freed heap memory to the system, where the C library can (glibc).
+
+    Converting, packing and quantizing weights leaves holes between live tensors. The process would keep them: 240 MiB
+    after loading a 0.6B checkpoint in int8 with a bfloat16 codec.
+    """
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
+        if trim is not None:
+            trim(0)
 
 
 def has_fast_int8() -> bool:

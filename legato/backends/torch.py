@@ -6,6 +6,7 @@ in one call.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -20,7 +21,7 @@ from legato.models.sampling import Sampled, SamplerSettings, sample
 from legato.models.talker.embed import next_input
 from legato.models.talker.state import KVRows, TalkerCache
 from legato.weights.loading import LoadedModel
-from legato.weights.module_tree import replace_modules
+from legato.weights.module_tree import replace_modules, without_replaced_weights
 from legato.weights.quantized_linear import Int4Linear, Int8Linear, dense_linear
 
 _Language = TypeVar("_Language", bound=nn.Module)
@@ -54,6 +55,19 @@ class TorchBackend:
             return None
 
         return replace_modules(language, replacement)
+
+    def release_replaced_weights(self) -> None:
+        """Drop the reference weights that this backend executes from copies of its own (packed, widened, quantized).
+
+        Nothing runs them after loading, except verification. Afterwards `model` has meta tensors in their places.
+        """
+        model = self.model
+        self.model = replace(
+            model,
+            talker=without_replaced_weights(model.talker, self.talker),
+            code_predictor=without_replaced_weights(model.code_predictor, self.code_predictor),
+            decoder=without_replaced_weights(model.decoder, self.decoder),
+        )
 
     @property
     def description(self) -> tuple[str, ...]:

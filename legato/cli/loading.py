@@ -105,10 +105,11 @@ def load_engine(options: ModelOptions, engine: EngineOptions) -> Legato:
     return tts
 
 
-def load_weights(options: ModelOptions) -> Backend:
+def load_weights(options: ModelOptions, *, keep_reference: bool = False) -> Backend:
     """Load the model without an engine, for measurements and checks. Call `prepare_device` first.
 
-    Always prints the backend notes: they are part of what is measured.
+    `keep_reference`: see `load_backend`; verification needs it. The backend notes are always printed: they are part of
+    what is measured.
     """
     from legato.backends.select import load_backend
 
@@ -120,6 +121,7 @@ def load_weights(options: ModelOptions) -> Backend:
             dtype=options.dtype,
             codec_dtype=options.codec_dtype,
             quant=options.quant,
+            keep_reference=keep_reference,
             progress=progress.show,
         )
     finally:

@@ -87,7 +87,8 @@ def print_changes(source: Path, quant: str, positions: int) -> None:
     from legato.verify.predictor import measure_quantization_error
     from legato.verify.target import QUICK, Target
 
-    exact, quantized = (Target.of(load_backend(source, quant=mode), QUICK, seed=0) for mode in (NONE, quant))
+    backends = [load_backend(source, quant=mode, keep_reference=True) for mode in (NONE, quant)]
+    exact, quantized = (Target.of(backend, QUICK, seed=0) for backend in backends)
     note(quantized.model.quant_note)
     click.echo("codebook          logit error    top-1 agreement")
     changes = measure_quantization_error(exact, quantized, positions)

@@ -87,7 +87,7 @@ def verify(
             raise InputError(f"there is no folder {str(path.absolute().parent)!r}", field="output")
     check_groups(groups)
     prepare_device(model_options)
-    backend = load_weights(model_options)
+    backend = load_weights(model_options, keep_reference=True)
     progress = ProgressLine()
     try:
         report = verify_model(

@@ -19,6 +19,7 @@ from legato.engine.frontend import FrontEnd, front_end_of
 from legato.engine.request import Reference, SpeechRequest, resolve
 from legato.engine.stream import StreamRequest
 from legato.engine.voice_cache import VoiceStore
+from legato.errors import StateError
 from legato.types import DEFAULT_PACKET_FRAMES, TextLayout
 from legato.verify.compare import RELATIVE_LIMIT
 from legato.verify.results import ExecutionInfo
@@ -86,8 +87,15 @@ class Target:
 
     @staticmethod
     def of(backend: Backend, depth: Depth, seed: int, *, cuda_graphs: bool = True) -> Target:
-        """The backend with the front end of its model and an empty voice cache."""
+        """The backend with the front end of its model and an empty voice cache.
+
+        Raises `StateError` for a backend whose reference weights were released: checks compute the expected results
+        with them.
+        """
         model = backend.model
+        modules = (model.talker, model.code_predictor, model.decoder)
+        if any(parameter.is_meta for module in modules for parameter in module.parameters()):
+            raise StateError("the reference weights were released: load the backend with keep_reference=True")
         voices = VoiceStore(backend.decoder, model.encoder, model.speaker_encoder, limit_bytes=2**28)
         return Target(
             backend=backend,

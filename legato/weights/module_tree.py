@@ -1,4 +1,7 @@
-"""Copy a module tree with some submodules replaced. Weights are shared, and the original tree is left unchanged."""
+"""Copy a module tree with some submodules replaced, or without some weights.
+
+Copies share the remaining weights with the original tree, which is left unchanged.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,26 @@ def replace_modules(module: M, replacement: Replacement) -> M:
 def _replaced(name: str, child: nn.Module, replacement: Replacement) -> nn.Module:
     rebuilt = replace_modules(child, replacement)
     return replacement(name, rebuilt) or rebuilt
+
+
+def without_replaced_weights(module: M, executed: nn.Module) -> M:
+    """A copy of `module` that holds only the weights that it shares with `executed`; the others become meta tensors.
+
+    Shapes and dtypes stay readable. Use of a released weight fails, because a meta tensor has no data.
+    """
+    shared = {tensor.untyped_storage().data_ptr() for tensor in (*executed.parameters(), *executed.buffers())}
+    return _without_weights(module, shared)
+
+
+def _without_weights(module: M, shared: set[int]) -> M:
+    shell = shallow_copy(module)
+    for name, child in module._modules.items():
+        if child is not None:
+            shell._modules[name] = _without_weights(child, shared)
+    for name, parameter in module._parameters.items():
+        if parameter is not None and parameter.untyped_storage().data_ptr() not in shared:
+            shell._parameters[name] = nn.Parameter(parameter.detach().to("meta"), requires_grad=False)
+    return shell
 
 
 def shallow_copy(module: M) -> M:

@@ -24,7 +24,7 @@ from tests.verify.toy import DEPTH
 def target(tiny_checkpoint: TinyCheckpoint) -> Target:
     """A checkpoint that can clone voices."""
     depth = replace(DEPTH, speech_frames=3)
-    return Target.of(load_backend(tiny_checkpoint("tiny-base")), depth, seed=0)
+    return Target.of(load_backend(tiny_checkpoint("tiny-base"), keep_reference=True), depth, seed=0)
 
 
 def run(target: Target) -> list[CheckLine]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from legato.backends.cpu.codec_layers import PackedConv1d, PackedConvTranspose1d, PackedDepthwise, PackedSnake
-from legato.backends.cpu.panels import Before, Packed, PackedLinear, Panels
+from legato.backends.cpu.panels import Before, Packed, PackedLinear, Panels, address
 from legato.kernels.codec_library import GATED, GELU, NORM, Attention, CodecLibrary
 from legato.kernels.threads import num_threads
 from legato.models.codec.decoder import CodecDecoder
@@ -158,17 +158,38 @@ class PackedFrameLayer(Packed, FrameTransformerLayer):
         heads, kv_heads, d = attention.heads, attention.kv_heads, attention.head_dim
         (rows, count, _), past = qkv.shape, attention.history_length
         threads = num_threads()
-        angles = [each[:, 0, :, : d // 2].float().contiguous() for each in rope]
-        seen, old = mask.expand(rows, 1, count, past + count).contiguous(), [each.contiguous() for each in history]
-        new = [qkv.new_empty(rows * kv_heads * count * d) for _ in range(2)]
-        kept = KeyValues(*(torch.empty_like(each) for each in old))
+        cos, sin = (each[:, 0, :, : d // 2].float().contiguous() for each in rope)
+        window = mask.expand(rows, 1, count, past + count).contiguous()
+        past_keys, past_values = (each.contiguous() for each in history)
+        keys, values = (qkv.new_empty(rows * kv_heads * count * d) for _ in range(2))
+        kept_keys, kept_values = torch.empty_like(past_keys), torch.empty_like(past_values)
         lengths = None if frames is None else frames.contiguous()
         y, scores = qkv.new_empty(rows, count, heads * d), torch.empty(threads * (past + count))
-        tensors = (qkv, *angles, seen, *old, *new, *kept, lengths, y, scores)
-        addresses = (None if each is None else each.data_ptr() for each in tensors)
-        half = int(qkv.dtype == torch.bfloat16)
-        self.library.attend(byref(Attention(*addresses, rows, count, past, heads, kv_heads, d, half, threads)))
-        return y, kept
+        args = Attention(
+            qkv=address(qkv),
+            cos=address(cos),
+            sin=address(sin),
+            mask=address(window),
+            past_keys=address(past_keys),
+            past_values=address(past_values),
+            keys=address(keys),
+            values=address(values),
+            kept_keys=address(kept_keys),
+            kept_values=address(kept_values),
+            lengths=address(lengths),
+            y=address(y),
+            scores=address(scores),
+            batch=rows,
+            count=count,
+            past=past,
+            heads=heads,
+            kv_heads=kv_heads,
+            d=d,
+            half=int(qkv.dtype == torch.bfloat16),
+            threads=threads,
+        )
+        self.library.attend(byref(args))
+        return y, KeyValues(kept_keys, kept_values)
 
 
 class PackedTransformer(Packed, FrameTransformer):

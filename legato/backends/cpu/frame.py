@@ -64,7 +64,13 @@ def sample_first_native(
     """`process_first_code_logits` and `sample` of float32 `logits` [B, V]; see `sample_native`."""
     contiguous_seen, may_end = seen.contiguous(), end_allowed(frames, allow_eos)
     penalty = repetition_penalty.float().contiguous()
-    first = First(contiguous_seen.data_ptr(), may_end.data_ptr(), penalty.data_ptr(), codebook_size, eos)
+    first = First(
+        seen=contiguous_seen.data_ptr(),
+        may_end=may_end.data_ptr(),
+        penalty=penalty.data_ptr(),
+        codes=codebook_size,
+        eos=eos,
+    )
     sampled = _sampled(library, logits, first, settings, uniform)
     del contiguous_seen, may_end, penalty  # `first` points into them
     return sampled
@@ -124,13 +130,15 @@ def predict_frame_native(
     threads = num_threads()
     workspace, workspace_tensors = layers.workspace(2 * B, Q, threads)
     cache = cache_args(locations)
-    sizes = (2 * B * d, 2 * B * d, B * predictor_args.width, B * predictor_args.codes, B * predictor_args.given, B)
-    parts = [torch.empty(size) for size in sizes]
-    linears = (*predictor.lm_head, predictor.small_to_mtp_projection)
-    longest = max(each.prepared_bytes for each in linears if isinstance(each, NativeLinearBase))
-    prepared = prepared_rows(B, longest, library)
-    tensors = (locations.slots, locations.positions, x, *parts, prepared)
-    frame_workspace = Work(ctypes.addressof(cache), ctypes.addressof(workspace), *(each.data_ptr() for each in tensors))
+    scratch = _frame_scratch(predictor, predictor_args, B, library)
+    frame_workspace = Work(
+        cache=ctypes.addressof(cache),
+        room=ctypes.addressof(workspace),
+        slots=locations.slots.data_ptr(),
+        positions=locations.positions.data_ptr(),
+        x=x.data_ptr(),
+        **{name: tensor.data_ptr() for name, tensor in scratch.items()},
+    )
     settings_tensors, settings_args = _settings(settings)
     status = library.frame(
         byref(predictor_args),
@@ -143,8 +151,23 @@ def predict_frame_native(
         c_void_p(finite.data_ptr()),
     )
     _check(status)
-    del alive, workspace_tensors, settings_tensors  # the structs point into them
+    del alive, scratch, workspace_tensors, settings_tensors  # the structs point into them
     return Sampled(all_codes, finite)
+
+
+def _frame_scratch(predictor: CodePredictor, args: Predictor, B: int, library: Library) -> dict[str, Tensor]:
+    """Uninitialized memory for one frame of B rows, by its field of `Work`."""
+    linears = (*predictor.lm_head, predictor.small_to_mtp_projection)
+    longest = max(each.prepared_bytes for each in linears if isinstance(each, NativeLinearBase))
+    return {
+        "cos": torch.empty(2 * B * args.head_dim),
+        "sin": torch.empty(2 * B * args.head_dim),
+        "normed": torch.empty(B * args.width),
+        "logits": torch.empty(B * args.codes),
+        "embedded": torch.empty(B * args.given),
+        "scales": torch.empty(B),
+        "ready": prepared_rows(B, longest, library),
+    }
 
 
 def _predictor(
@@ -179,12 +202,11 @@ def _predictor(
 
 
 def _settings(settings: SamplerSettings) -> tuple[tuple[Tensor, ...], Settings]:
-    tensors = (
-        settings.temperature.float().contiguous(),
-        settings.top_k.contiguous(),
-        settings.top_p.float().contiguous(),
-    )
-    return tensors, Settings(*(each.data_ptr() for each in tensors))
+    """The arguments, and the tensors that must stay alive as long as they are used."""
+    temperature, top_p = settings.temperature.float().contiguous(), settings.top_p.float().contiguous()
+    top_k = settings.top_k.contiguous()
+    args = Settings(temperature=temperature.data_ptr(), top_k=top_k.data_ptr(), top_p=top_p.data_ptr())
+    return (temperature, top_k, top_p), args
 
 
 def _native(module: nn.Module) -> NativeLinearBase:

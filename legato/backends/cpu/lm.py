@@ -83,8 +83,15 @@ class NativeInt8Linear(NativeLinearBase):
         self.values, self.scales, self.bias = linear.values, linear.scales, linear.bias
         self.sums: Tensor
         self.register_buffer("sums", _channel_sums(linear.values), persistent=False)
-        addresses = (self.values.data_ptr(), self.scales.data_ptr(), self.sums.data_ptr())
-        self.args = Map(*addresses, self.out_features, self.in_features, INT8, int(library.amx))
+        self.args = Map(
+            values=self.values.data_ptr(),
+            scales=self.scales.data_ptr(),
+            sums=self.sums.data_ptr(),
+            n=self.out_features,
+            k=self.in_features,
+            kind=INT8,
+            tiles=int(library.amx),
+        )
 
 
 class NativeInt4Linear(NativeLinearBase):
@@ -93,8 +100,13 @@ class NativeInt4Linear(NativeLinearBase):
     def __init__(self, linear: Int4Linear, library: Library) -> None:
         super().__init__(linear.in_features, linear.out_features, library)
         self.values, self.affine, self.bias = linear.values, linear.affine, None
-        addresses = (self.values.data_ptr(), self.affine.data_ptr(), None)
-        self.args = Map(*addresses, self.out_features, self.in_features, INT4)
+        self.args = Map(
+            values=self.values.data_ptr(),
+            scales=self.affine.data_ptr(),
+            n=self.out_features,
+            k=self.in_features,
+            kind=INT4,
+        )
 
 
 class NativeLinear(NativeLinearBase):
@@ -107,7 +119,7 @@ class NativeLinear(NativeLinearBase):
         super().__init__(linear.in_features, linear.out_features, library)
         self.weight, self.bias = linear.weight, linear.bias
         kind = BFLOAT16 if self.weight.dtype == torch.bfloat16 else FLOAT32
-        self.args = Map(self.weight.data_ptr(), None, None, self.out_features, self.in_features, kind)
+        self.args = Map(values=self.weight.data_ptr(), n=self.out_features, k=self.in_features, kind=kind)
 
 
 def native_linear(linear: Int8Linear | Int4Linear | nn.Linear, library: Library) -> NativeLinearBase:
@@ -136,7 +148,16 @@ class NativeLayers(Layers):
         self._prepared_row = max(
             library.prepared(byref(each), ctypes.c_int64(1)) for layer in described for each in _linears(layer)
         )
-        self.stack = Stack(self._layer_args, len(layers), down.n, down.k, heads, kv_heads, d, attention.q_norm.eps)
+        self.stack = Stack(
+            layers=self._layer_args,
+            count=len(layers),
+            width=down.n,
+            inner=down.k,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_dim=d,
+            eps=attention.q_norm.eps,
+        )
 
     def run(self, x: Tensor, *, rope: RopeTables, kv: KVView) -> Tensor:
         """`x` [B, T, D] through all layers, in float32 inside."""
@@ -168,11 +189,17 @@ class NativeLayers(Layers):
         """Scratch for `count` rows that attend to `span` positions in a call of `threads` threads, and its tensors."""
         width = self.stack.width
         score_row = max(self._group * span, self._inner)
-        wide = count * max(self._qkv_size, 2 * self._inner)
-        sizes = (wide, count * self._attended_size, count * width, count * width, count, threads * score_row)
-        parts = [torch.empty(size) for size in sizes]
-        parts.append(prepared_rows(count, self._prepared_row, self.library))
-        return Room(*(part.data_ptr() for part in parts), score_row), parts
+        parts = {
+            "wide": torch.empty(count * max(self._qkv_size, 2 * self._inner)),
+            "mixed": torch.empty(count * self._attended_size),
+            "narrow": torch.empty(count * width),
+            "normed": torch.empty(count * width),
+            "scales": torch.empty(count),
+            "scores": torch.empty(threads * score_row),
+            "ready": prepared_rows(count, self._prepared_row, self.library),
+        }
+        workspace = Room(**{name: part.data_ptr() for name, part in parts.items()}, score_row=score_row)
+        return workspace, list(parts.values())
 
 
 def prepared_rows(count: int, row_bytes: int, library: Library) -> Tensor:
@@ -186,15 +213,15 @@ def cache_args(locations: KVLocations) -> Cache:
     keys, values = locations.keys, locations.values
     layer, slot, head, position, _ = keys.stride()
     return Cache(
-        keys.data_ptr(),
-        values.data_ptr(),
-        layer,
-        slot,
-        head,
-        position,
-        locations.slots.data_ptr(),
-        locations.positions.data_ptr(),
-        int(keys.dtype == torch.bfloat16),
+        keys=keys.data_ptr(),
+        values=values.data_ptr(),
+        layer=layer,
+        slot=slot,
+        head=head,
+        position=position,
+        slots=locations.slots.data_ptr(),
+        positions=locations.positions.data_ptr(),
+        half=int(keys.dtype == torch.bfloat16),
     )
 
 
@@ -215,16 +242,21 @@ def _layer(layer: nn.Module, norms: list[Tensor]) -> Layer:
     else:
         qkv = [attention.q_proj, attention.k_proj, attention.v_proj]
     gate_up = [mlp.gate_up_proj] if isinstance(mlp, FusedSwiGLU) else [mlp.gate_proj, mlp.up_proj]
+    input_norm, post_norm, q_norm, k_norm = (norm.data_ptr() for norm in norms)
     return Layer(
-        (Map * 3)(*(_args(each) for each in qkv)),
-        _args(attention.o_proj),
-        (Map * 2)(*(_args(each) for each in gate_up)),
-        _args(mlp.down_proj),
-        *(norm.data_ptr() for norm in norms),
+        qkv=(Map * 3)(*(_args(each) for each in qkv)),
+        out=_args(attention.o_proj),
+        gate_up=(Map * 2)(*(_args(each) for each in gate_up)),
+        down=_args(mlp.down_proj),
+        input_norm=input_norm,
+        post_norm=post_norm,
+        q_norm=q_norm,
+        k_norm=k_norm,
     )
 
 
 def _norms(layer: nn.Module) -> tuple[Tensor, ...]:
+    """Norm weights of a layer: input, post-attention, query, key."""
     assert isinstance(layer, DecoderLayer)
     attention = layer.self_attn
     norms = (layer.input_layernorm, layer.post_attention_layernorm, attention.q_norm, attention.k_norm)

@@ -63,8 +63,16 @@ class Panels(nn.Module):
         self.register_buffer("bias", None if bias is None else bias.detach().float(), persistent=False)
         self.dtype, half = by_tap.dtype, int(by_tap.dtype == torch.bfloat16)
         tile_steps = steps_per_tile(self.width // 2) if half and library.amx and self.out_features > 1 else 0
-        sizes = (self.taps, self.width, dilation, self.out_features, half, tile_steps)
-        self.args = Kernel(address(self.panels), address(self.bias), *sizes)
+        self.args = Kernel(
+            weight=address(self.panels),
+            bias=address(self.bias),
+            taps=self.taps,
+            width=self.width,
+            dilation=dilation,
+            n=self.out_features,
+            half=half,
+            tile_steps=tile_steps,
+        )
 
     def run(
         self,
