@@ -30,4 +30,6 @@ HEALTHCHECK --interval=30s --timeout=5s --start-period=60s --start-interval=2s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/ready', timeout=4)"]
 
 # Arguments after the image name are options of `legato serve`: docker run legato --max-num-seqs 4
+# Set LEGATO_API_KEY: the server listens on all interfaces of the container. Wyoming, which has no keys, stays on loopback
+# unless both --wyoming and --wyoming-host 0.0.0.0 are given.
 ENTRYPOINT ["legato", "serve", "--host", "0.0.0.0", "--port", "8000"]

@@ -6,6 +6,7 @@ Owns the models and the listening server until a signal stops it, and configures
 from __future__ import annotations
 
 import gc
+import ipaddress
 import logging
 import os
 import threading
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from legato.cli.json_log import log_as_json
 from legato.cli.loading import load_engine
 from legato.cli.model_options import (
     EngineOptions,
@@ -93,6 +95,9 @@ def serve(
     config = options.config(ids[0])
     for name in ("legato.server", "legato.engine"):  # requests, and the memory the engine allocates
         logging.getLogger(name).setLevel(logging.INFO)
+    if options.log_format == "json":
+        log_as_json()
+    _warn_if_open(config)
     engine_options = EngineOptions(
         max_num_seqs=max_num_seqs,
         max_seq_len=max_seq_len,
@@ -118,6 +123,22 @@ def serve(
     return code
 
 
+def _warn_if_open(config: ServerConfig) -> None:
+    """Warn if other machines can use the server without a key."""
+    if not is_loopback(config.host) and not config.api_key and config.api_keys_file is None:
+        note(f"warning: everyone who can reach {config.host} can use this server: set an API key (docs/expose.md)")
+    if config.wyoming_port is not None and not is_loopback(config.wyoming_host):
+        note(f"warning: everyone who can reach {config.wyoming_host} can use Wyoming, which has no keys")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to `host`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _listen(engines: dict[str, Legato], config: ServerConfig) -> int:
     """Serve until a signal; returns the number of streams and requests that were cut."""
     from legato.server.app import create_app
@@ -125,6 +146,7 @@ def _listen(engines: dict[str, Legato], config: ServerConfig) -> int:
     from legato.server.watchdog import Watchdog
 
     host = f"[{config.host}]" if ":" in config.host else config.host
+    scheme = "https" if config.ssl_certfile else "http"
     app = create_app(engines, config)
     # The objects of the models live as long as the process. Without this, a request that makes many objects would start
     # a collection of all of them, which takes some 300 ms and stops every thread.
@@ -135,7 +157,9 @@ def _listen(engines: dict[str, Legato], config: ServerConfig) -> int:
         return listen(
             app,
             config,
-            on_listening=lambda port: note(f"listening on http://{host}:{port} (API reference: /docs); Ctrl-C stops"),
+            on_listening=lambda port: note(
+                f"listening on {scheme}://{host}:{port} (API reference: /docs); Ctrl-C stops"
+            ),
         )
 
 

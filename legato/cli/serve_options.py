@@ -22,12 +22,18 @@ class ServeOptions:
     host: str
     port: int
     api_key: str
+    api_keys: Path | None
     name: tuple[str, ...]
     voices: Path | None
     no_voices: bool
     voice_alias: tuple[str, ...]
     cors_origin: tuple[str, ...]
     allowed_host: tuple[str, ...]
+    root_path: str
+    trusted_proxy: tuple[str, ...]
+    ssl_certfile: Path | None
+    ssl_keyfile: Path | None
+    log_format: str
     remote_references: bool
     allowed_media_domain: tuple[str, ...]
     text_characters: int
@@ -35,6 +41,7 @@ class ServeOptions:
     drain_s: float
     watchdog_s: float
     wyoming: int
+    wyoming_host: str
 
     def model_ids(self, models: Sequence[str]) -> list[str]:
         """The ids of `models`: the values of --name in the same order, or the values of --model."""
@@ -60,6 +67,12 @@ class ServeOptions:
             voices_folder=None if self.no_voices else self.voices or default_voices_folder(),
             cors_origins=self.cors_origin,
             allowed_hosts=self.allowed_host,
+            api_keys_file=self.api_keys,
+            root_path=self.root_path.rstrip("/"),
+            trusted_proxies=self.trusted_proxy,
+            ssl_certfile=self.ssl_certfile,
+            ssl_keyfile=self.ssl_keyfile,
+            wyoming_host=self.wyoming_host,
             remote_references=self.remote_references or bool(self.allowed_media_domain),
             media_domains=self.allowed_media_domain,
             text_characters=self.text_characters,
@@ -98,6 +111,12 @@ _OPTIONS = (
         help=f"API key that clients must send; prefer the environment variable {API_KEY_VARIABLE}.  [default: none]",
     ),
     click.option(
+        "--api-keys",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="File with API keys, one a line: NAME KEY. SIGHUP reads it again.  [default: none]",
+    ),
+    click.option(
         "--name",
         multiple=True,
         metavar="ID",
@@ -125,6 +144,38 @@ _OPTIONS = (
         metavar="NAME",
         help="Host name under which clients may call the server without a key, such as its public name behind a proxy; "
         "repeatable.  [default: IP addresses, localhost, .local names, this machine's name]",
+    ),
+    click.option(
+        "--root-path",
+        default="",
+        metavar="PATH",
+        help="Path prefix under which a reverse proxy serves this server, such as /speech.  [default: none]",
+    ),
+    click.option(
+        "--trusted-proxy",
+        multiple=True,
+        metavar="ADDRESS",
+        help="Address or network of a reverse proxy whose X-Forwarded-* and X-Request-Id headers count; repeatable.  "
+        "[default: none]",
+    ),
+    click.option(
+        "--ssl-certfile",
+        type=click.Path(path_type=Path, dir_okay=False, exists=True),
+        metavar="FILE",
+        help="Serve HTTPS with this certificate (PEM).  [default: HTTP]",
+    ),
+    click.option(
+        "--ssl-keyfile",
+        type=click.Path(path_type=Path, dir_okay=False, exists=True),
+        metavar="FILE",
+        help="Private key of the certificate (PEM).  [default: in the certificate's file]",
+    ),
+    click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Format of the log on standard error.",
     ),
     click.option("--remote-references", is_flag=True, help="Allow ref_audio URLs; only public addresses are fetched."),
     click.option(
@@ -170,6 +221,13 @@ _OPTIONS = (
         metavar="[PORT]",
         help="Also serve the Wyoming protocol (Home Assistant), without authentication; PORT defaults to 10200.  "
         "[default: off]",
+    ),
+    click.option(
+        "--wyoming-host",
+        default=_DEFAULTS.wyoming_host,
+        show_default=True,
+        metavar="ADDRESS",
+        help="Address of the Wyoming protocol, which has no keys: every machine that can reach it can use it.",
     ),
 )
 

@@ -34,11 +34,15 @@ class ServerConfig:
 
     Names:
         `model_id`: the model's id in `/v1/models`.
-        `api_key`: required from clients; "" disables authentication.
+        `api_key`: required from clients; "" disables authentication, unless there is an `api_keys_file`.
+        `api_keys_file`: more keys, one a line: `NAME KEY`.
         `model_aliases`: other names of the model.
         `voice_aliases`: alias -> voice; takes precedence over the built-in mapping of OpenAI's voice names.
     Access:
         `voices_folder`: where uploaded voices are stored; None rejects uploads.
+        `root_path`: path prefix under which a reverse proxy serves this server, such as "/speech"; "" for none.
+        `trusted_proxies`: addresses or networks of reverse proxies whose `X-Forwarded-*` and `X-Request-Id` count.
+        `ssl_certfile`, `ssl_keyfile`: PEM files for TLS; without a key file, the certificate's file has the key.
         `cors_origins`: other web origins that may call the server; none by default.
         `allowed_hosts`: more host names that `Host` may have. IP addresses, localhost, `.local` names and the name of
             this machine are always allowed; with a key, every name is (protection against DNS rebinding). Pages of
@@ -66,6 +70,7 @@ class ServerConfig:
         `watchdog_s`: `legato serve` exits if the engine is stuck or dead for this long; 0 disables it.
     Others:
         `wyoming_port`: TCP port of the Wyoming protocol (no authentication); 0 for any free port, None to disable it.
+        `wyoming_host`: address on which it listens; loopback by default, because the protocol has no keys.
         `warm_up`: synthesize a short text at start-up.
     """
 
@@ -73,9 +78,14 @@ class ServerConfig:
     port: int = 8000
     model_id: str = "embedded"
     api_key: str = field(default="", repr=False)
+    api_keys_file: Path | None = None
     model_aliases: tuple[str, ...] = OPENAI_MODELS
     voice_aliases: Mapping[str, str] = field(default_factory=dict)
     voices_folder: Path | None = None
+    root_path: str = ""
+    trusted_proxies: tuple[str, ...] = ()
+    ssl_certfile: Path | None = None
+    ssl_keyfile: Path | None = None
     cors_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     remote_references: bool = False
@@ -99,6 +109,7 @@ class ServerConfig:
     step_s: float = 10.0
     watchdog_s: float = 60.0
     wyoming_port: int | None = None
+    wyoming_host: str = "127.0.0.1"
     warm_up: bool = True
 
     def __post_init__(self) -> None:
@@ -139,5 +150,11 @@ class ServerConfig:
                 )
         if not 0 <= self.watchdog_s < float("inf"):
             raise InputError(f"watchdog_s must be 0 (off) or finite, not {self.watchdog_s}", field="watchdog_s")
+        if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
+            raise InputError(
+                f"root_path must begin with / and not end with it, not {self.root_path!r}", field="root_path"
+            )
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise InputError("ssl_keyfile needs ssl_certfile", field="ssl_keyfile")
         if self.api_key != self.api_key.strip() or not self.api_key.isascii():
             raise InputError("the API key must be ASCII, without leading or trailing spaces", field="api_key")

@@ -49,4 +49,16 @@ class AccessLogEntry:
         path = ascii(self._scope["path"])[1:-1][:200]  # escaped: a path with a newline must not forge a log line
         error_code = self._scope["state"].get("error_code")
         reason = f" ({error_code})" if error_code else ""
-        log.info("%s %s %s -> %s%s in %.0f ms", self._request_id, method, path, self._status, reason, elapsed_ms)
+        client = self._scope.get("client")
+        fields = {
+            "request_id": self._request_id,
+            "method": method,
+            "route": path,
+            "status": self._status,
+            "error": error_code,
+            "key": self._scope["state"].get("key_name"),
+            "client": client[0] if client else None,
+            "duration_ms": round(elapsed_ms, 1),
+        }
+        line = "%s %s %s -> %s%s in %.0f ms"
+        log.info(line, self._request_id, method, path, self._status, reason, elapsed_ms, extra={"fields": fields})

@@ -23,6 +23,7 @@ from legato.server.bridge import Bridge
 from legato.server.dashscope import socket as realtime
 from legato.server.drain import Drain
 from legato.server.errors import register_error_handlers
+from legato.server.keys import ApiKeys
 from legato.server.metrics import EngineSources, Metrics
 from legato.server.model_names import ModelNames
 from legato.server.openai import info, request_routes, speech, voice_routes
@@ -59,7 +60,8 @@ def create_app(tts: Legato | Mapping[str, Legato], config: ServerConfig | None =
     )
     app.state.legato = state
     register_error_handlers(app)
-    app.add_middleware(AuthMiddleware, config=config)
+    app.state.api_keys = ApiKeys(config)
+    app.add_middleware(AuthMiddleware, config=config, keys=app.state.api_keys)
     _add_routes(app)
     return app
 
@@ -154,7 +156,7 @@ async def _start_wyoming(state: ServerState, port: int) -> asyncio.Server:
     """Serve the Wyoming protocol on its own TCP port, with the same model."""
     from legato.server.wyoming.server import serve_wyoming  # optional: needs the package `wyoming`
 
-    server = await serve_wyoming(state, state.config.host, port)
+    server = await serve_wyoming(state, state.config.wyoming_host, port)
     state.wyoming_port = int(server.sockets[0].getsockname()[1])
-    log.info("Wyoming listens on %s:%d", state.config.host, state.wyoming_port)
+    log.info("Wyoming listens on %s:%d", state.config.wyoming_host, state.wyoming_port)
     return server

@@ -8,7 +8,6 @@ id and log, origin, CORS (answers preflight requests, which cannot carry a key),
 
 from __future__ import annotations
 
-import hmac
 import logging
 from dataclasses import dataclass
 
@@ -20,6 +19,8 @@ from legato.config.server import ServerConfig
 from legato.server.access_log import AccessLogEntry
 from legato.server.errors import ApiError, error_response, internal_error
 from legato.server.hosts import Authority, is_allowed_host, is_own_origin, own_names, parse_authority
+from legato.server.keys import ApiKeys
+from legato.server.proxies import forwarded, parse_proxies
 from legato.server.request_records import new_request_id
 
 log = logging.getLogger("legato.server")
@@ -47,10 +48,13 @@ EXPOSED_HEADERS = (
 class AuthMiddleware:
     """Assigns a request id, rejects other origins, answers preflight requests, and logs one line per connection."""
 
-    def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
+    def __init__(self, app: ASGIApp, config: ServerConfig, keys: ApiKeys | None = None) -> None:
+        """`keys`: by default those of the settings."""
+        self._proxies = parse_proxies(config.trusted_proxies)
+        self._root_path = config.root_path
         self._own_hosts = frozenset(name.lower() for name in config.allowed_hosts)
         self._cors_origins = config.cors_origins
-        checked: ASGIApp = _RequestChecks(app, config)
+        checked: ASGIApp = _RequestChecks(app, config, keys if keys is not None else ApiKeys(config))
         if config.cors_origins:
             checked = CORSMiddleware(
                 checked,
@@ -66,7 +70,7 @@ class AuthMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        request_id = new_request_id()
+        request_id = self._apply_proxy(scope) or new_request_id()
         scope.setdefault("state", {})["request_id"] = request_id
         entry = AccessLogEntry(scope, send, request_id)
         scope["state"]["access_log"] = entry
@@ -78,6 +82,26 @@ class AuthMiddleware:
             await self._app(scope, receive, entry.send)
         finally:
             entry.log()
+
+    def _apply_proxy(self, scope: Scope) -> str | None:
+        """Apply the path prefix and the headers of trusted proxies to `scope`; returns their request id, if any.
+
+        The prefix may be in the path or not: proxies differ in whether they remove it.
+        """
+        if self._root_path:
+            scope["root_path"] = self._root_path
+            if scope["path"] != self._root_path and not scope["path"].startswith(f"{self._root_path}/"):
+                scope["path"] = self._root_path + scope["path"]
+        client = scope.get("client")
+        said = forwarded(Headers(scope=scope), client[0] if client else "", self._proxies)
+        if said.client is not None:
+            scope["client"] = (said.client, 0)
+        if said.scheme is not None:
+            scope["scheme"] = said.scheme if scope["type"] == "http" else said.scheme.replace("http", "ws")
+        if said.host is not None:
+            others = [(name, value) for name, value in scope["headers"] if name != b"host"]
+            scope["headers"] = [*others, (b"host", said.host.encode("latin-1"))]
+        return said.request_id
 
     def _check_origin(self, headers: Headers) -> None:
         origin = headers.get("origin", "")
@@ -95,9 +119,10 @@ class AuthMiddleware:
 class _RequestChecks:
     """Host, size and key. Its refusals pass through the CORS middleware, so that scripts can read them."""
 
-    def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
+    def __init__(self, app: ASGIApp, config: ServerConfig, keys: ApiKeys) -> None:
         self._app = app
         self._config = config
+        self._keys = keys
         self._bodies = _BodyBudget(config.bodies_bytes)
         self._allowed_hosts = own_names() | {name.lower() for name in (config.host, *config.allowed_hosts)}
 
@@ -138,7 +163,12 @@ class _RequestChecks:
 
     def _body_limit(self, scope: Scope) -> int:
         limit_bytes = self._config.body_bytes
-        return limit_bytes if scope["path"] in LARGE_BODY_PATHS else min(SMALL_BODY_BYTES, limit_bytes)
+        return limit_bytes if self._route(scope) in LARGE_BODY_PATHS else min(SMALL_BODY_BYTES, limit_bytes)
+
+    def _route(self, scope: Scope) -> str:
+        """The path without the prefix."""
+        path: str = scope["path"]
+        return path.removeprefix(self._config.root_path)
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
@@ -146,15 +176,15 @@ class _RequestChecks:
         authority = parse_authority(host) if host else None
         if host and authority is None:
             raise ApiError(400, "invalid_host", f"malformed Host header {host[:80]!r}")
-        if authority is not None and not self._config.api_key:
+        if authority is not None and not self._keys.required:
             self._check_host(authority)
         length = headers.get("content-length", "")
         limit_bytes = self._body_limit(scope)
         if length.isdecimal() and (len(length) > 18 or int(length) > limit_bytes):
             raise _body_too_large(limit_bytes)
-        path = scope["path"]
-        if self._config.api_key and path not in PUBLIC_PATHS and not path.startswith(PUBLIC_PREFIXES):
-            self._check_key(headers)
+        path = self._route(scope)
+        if self._keys.required and path not in PUBLIC_PATHS and not path.startswith(PUBLIC_PREFIXES):
+            scope["state"]["key_name"] = self._check_key(headers)
 
     def _check_host(self, authority: Authority) -> None:
         """Without a key, the name in `Host` must not be an attacker's (DNS rebinding). A page cannot guess a key."""
@@ -166,21 +196,22 @@ class _RequestChecks:
                 "it with --allowed-host NAME or with an API key",
             )
 
-    def _check_key(self, headers: Headers) -> None:
-        """Compare in constant time, so that response times do not reveal a prefix of the key."""
+    def _check_key(self, headers: Headers) -> str:
+        """The name of the key that was sent. `ApiError` 401 if it is missing or unknown."""
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
         candidates = [credentials.strip()] if scheme.lower() == "bearer" else []
         for protocol in headers.get("sec-websocket-protocol", "").split(","):
             if protocol.strip().startswith(SUBPROTOCOL_KEY):
                 candidates.append(protocol.strip()[len(SUBPROTOCOL_KEY) :])
-        key = self._config.api_key.encode()
-        if not any(hmac.compare_digest(candidate.encode(), key) for candidate in candidates):
-            raise ApiError(
-                401,
-                "invalid_api_key",
-                "missing or invalid API key: send the header Authorization: Bearer KEY",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
+        for name in map(self._keys.name_of, candidates):
+            if name is not None:
+                return name
+        raise ApiError(
+            401,
+            "invalid_api_key",
+            "missing or invalid API key: send the header Authorization: Bearer KEY",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
 
 
 def accepted_subprotocol(scope: Scope) -> str | None:

@@ -6,8 +6,10 @@ to `drain_s` seconds, and then cuts them.
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
+import threading
 from collections.abc import Callable
 from types import FrameType
 
@@ -25,17 +27,26 @@ MAX_SOCKET_MESSAGE_BYTES = 8 * 2**20
 class DrainingServer(uvicorn.Server):
     """Uvicorn server that marks the application as draining on the first signal and reports its port.
 
-    `on_listening` is called with the port once the socket listens.
+    `on_listening` is called with the port once the socket listens, `on_hangup` on SIGHUP.
     """
 
-    def __init__(self, config: uvicorn.Config, state: ServerState, on_listening: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        state: ServerState,
+        on_listening: Callable[[int], None],
+        on_hangup: Callable[[], None],
+    ) -> None:
         super().__init__(config)
         self._state = state
         self._on_listening = on_listening
+        self._on_hangup = on_hangup
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening, then report the port of the first socket."""
         await super().startup(sockets)
+        if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)
         for server in self.servers:
             for listener in server.sockets:
                 widen_accept_queue(listener)
@@ -82,6 +93,9 @@ def make_server(
         timeout_keep_alive=config.keep_alive_s,  # type: ignore[arg-type]  # passed to call_later
         backlog=ACCEPT_BATCH,
         server_header=False,
+        proxy_headers=False,  # `AuthMiddleware` applies them; uvicorn would trust every local client
+        ssl_certfile=config.ssl_certfile,
+        ssl_keyfile=config.ssl_keyfile,
         ws_max_size=MAX_SOCKET_MESSAGE_BYTES,
         # Compression is off: `ws_max_size` is checked only after a message is fully decompressed, so a few kilobytes
         # could expand to gigabytes in memory. Audio hardly compresses, and texts are short.
@@ -91,7 +105,7 @@ def make_server(
     )
     state = app.state.legato
     assert isinstance(state, ServerState)
-    return DrainingServer(settings, state, on_listening)
+    return DrainingServer(settings, state, on_listening, app.state.api_keys.reload)
 
 
 def serve(app: FastAPI, config: ServerConfig, *, on_listening: Callable[[int], None] = lambda _port: None) -> int:

@@ -14,6 +14,7 @@ from legato.text.prompt import Instructions, allowed_languages, instructions
 router = APIRouter()
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health", summary="Liveness", response_model=dict[str, str])
 async def health(request: Request) -> Response:
     """200 while the engine works, also during warm-up and shutdown; 503 if it is dead or stuck."""
@@ -23,6 +24,7 @@ async def health(request: Request) -> Response:
     return JSONResponse({"status": fault}, status_code=503)
 
 
+@router.head("/ready", include_in_schema=False)
 @router.get("/ready", summary="Readiness")
 async def ready(request: Request) -> Response:
     """200 after warm-up, while the engine works, and until shutdown begins; 503 otherwise."""

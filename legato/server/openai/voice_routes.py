@@ -112,7 +112,11 @@ async def _on_disk(
 def _audit(request: Request, action: str, voice: UploadedVoice) -> None:
     """Log who keeps or deletes a voice: recordings are personal data."""
     client = request.client.host if request.client else "-"
-    log.info("%s voice %s: %s %r (client %s)", request.state.request_id, action, voice.id, voice.name, client)
+    key = getattr(request.state, "key_name", None)
+    fields = {"request_id": request.state.request_id, "voice": voice.id, "action": action, "client": client, "key": key}
+    line = "%s voice %s: %s %r (client %s, key %s)"
+    values = (request.state.request_id, action, voice.id, voice.name, client, key or "-")
+    log.info(line, *values, extra={"fields": fields})
 
 
 def _voice_json(voice: UploadedVoice) -> dict[str, object]:

@@ -4,7 +4,7 @@
 // it drops all audio until the server confirms the cancel, because that audio belongs to cancelled utterances. Events are
 // passed to the methods of `handler`.
 
-const ROUTE = "/v1/audio/speech/stream";
+const ROUTE = "../v1/audio/speech/stream";
 const PROTOCOL = "legato";
 
 export class Link {
@@ -13,7 +13,7 @@ export class Link {
     this.nextNumber = 0;
     this.currentNumber = null;
     this.pendingCancels = 0;
-    const url = new URL(ROUTE, location.href);
+    const url = new URL(ROUTE, import.meta.url);
     url.protocol = url.protocol.replace("http", "ws");
     this.socket = new WebSocket(url, key ? [PROTOCOL, `openai-insecure-api-key.${key}`] : [PROTOCOL]);
     this.socket.binaryType = "arraybuffer";

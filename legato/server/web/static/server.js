@@ -53,7 +53,7 @@ export class Server {
   async call(method, path, body) {
     const headers = this.key ? { Authorization: `Bearer ${this.key}` } : {};
     if (typeof body === "string") headers["Content-Type"] = "application/json";
-    const response = await fetch(path, { method, headers, body });
+    const response = await fetch(new URL(`..${path}`, import.meta.url), { method, headers, body });
     this.needsKey = response.status === 401;
     if (response.status === 204) return null;
     const content = await response.json().catch(() => null);

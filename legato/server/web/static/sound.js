@@ -28,7 +28,7 @@ export class Sound {
 
   async open() {
     const context = new AudioContext({ sampleRate: this.rateHz, latencyHint: "interactive" });
-    await context.audioWorklet.addModule("/web/queue-worklet.js");
+    await context.audioWorklet.addModule(new URL("queue-worklet.js", import.meta.url));
     return context;
   }
 
