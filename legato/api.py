@@ -275,6 +275,7 @@ def load(
     max_num_seqs: int | None = None,
     max_seq_len: int | None = None,
     max_queue: int | None = None,
+    yield_s: float | None = None,
     deterministic: bool | None = None,
     cuda_graphs: bool | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -291,6 +292,7 @@ def load(
         max_num_seqs: Streams that generate at the same time.
         max_seq_len: Prompt positions and frames of one sequence.
         max_queue: Streams that may wait for a slot.
+        yield_s: Idle time after which a stream gives its slot to a waiting one.
         deterministic: Bit-identical output for the same request and seed, for every batch composition.
         cuda_graphs: On CUDA, capture the work of a step as CUDA graphs.
         progress: Called with the progress of downloading and loading.
@@ -304,6 +306,7 @@ def load(
         max_num_seqs=max_num_seqs,
         max_seq_len=max_seq_len,
         max_queue=max_queue,
+        yield_s=yield_s,
         deterministic=deterministic,
         cuda_graphs=cuda_graphs,
     )
@@ -318,7 +321,7 @@ def load(
     return Legato(backend, engine_config)
 
 
-def _engine_config(config: EngineConfig | None, **fields: int | None) -> EngineConfig:
+def _engine_config(config: EngineConfig | None, **fields: float | None) -> EngineConfig:
     """`config`, or the defaults with those `fields` replaced that are not None. Both together are an `InputError`."""
     given = {name: value for name, value in fields.items() if value is not None}
     if config is None:

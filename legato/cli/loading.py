@@ -92,6 +92,7 @@ def load_engine(options: ModelOptions, engine: EngineOptions) -> Legato:
             max_num_seqs=engine.max_num_seqs,
             max_seq_len=engine.max_seq_len,
             max_queue=engine.max_queue,
+            yield_s=engine.yield_s,
             quant=options.quant,
             deterministic=engine.deterministic,
             cuda_graphs=engine.cuda_graphs,

@@ -39,6 +39,7 @@ class EngineOptions:
     max_num_seqs: int = 1
     max_seq_len: int = 2048
     max_queue: int = 64
+    yield_s: float = 1.0
     deterministic: bool = False
     cuda_graphs: bool = True
 
@@ -170,6 +171,17 @@ def max_seq_len_option(default: int) -> Decorator:
         show_default=True,
         help="Maximum sequence length: prompt positions plus frames (12.5 a second). Sets the size of a KV slot.",
     )
+
+
+def yield_option(function: Callable[..., object]) -> Callable[..., object]:
+    """`--yield-s`."""
+    return click.option(
+        "--yield-s",
+        type=click.FloatRange(0),
+        default=1.0,
+        show_default=True,
+        help="Idle seconds (no text, or a full buffer) after which a stream gives its slot to a waiting one.",
+    )(function)
 
 
 def max_queue_option(default: int) -> Decorator:

@@ -27,6 +27,7 @@ from legato.cli.model_options import (
     max_queue_option,
     max_seq_len_option,
     models_options,
+    yield_option,
 )
 from legato.cli.serve_options import ServeOptions, serve_options
 from legato.cli.terminal import note
@@ -76,6 +77,7 @@ def require_server(feature: str, *more: str) -> None:
 @serve_options
 @max_num_seqs_option(1, help_text="Maximum number of streams generated at the same time.")
 @max_queue_option(64)
+@yield_option
 @max_seq_len_option(2048)
 @models_options
 @deterministic_option
@@ -84,6 +86,7 @@ def serve(
     options: ServeOptions,
     max_num_seqs: int,
     max_queue: int,
+    yield_s: float,
     max_seq_len: int,
     models: list[ModelOptions],
     deterministic: bool,
@@ -102,6 +105,7 @@ def serve(
         max_num_seqs=max_num_seqs,
         max_seq_len=max_seq_len,
         max_queue=max_queue,
+        yield_s=yield_s,
         deterministic=deterministic,
         cuda_graphs=cuda_graphs,
     )

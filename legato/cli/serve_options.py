@@ -38,6 +38,10 @@ class ServeOptions:
     allowed_media_domain: tuple[str, ...]
     text_characters: int
     request_s: float
+    text_s: float
+    socket_s: float
+    client_streams: int
+    socket_utterances: int
     drain_s: float
     watchdog_s: float
     wyoming: int
@@ -77,6 +81,10 @@ class ServeOptions:
             media_domains=self.allowed_media_domain,
             text_characters=self.text_characters,
             request_s=self.request_s,
+            text_s=self.text_s,
+            socket_s=self.socket_s,
+            client_streams=self.client_streams,
+            socket_utterances=self.socket_utterances,
             drain_s=self.drain_s,
             watchdog_s=self.watchdog_s,
             wyoming_port=self.wyoming if self.wyoming >= 0 else None,
@@ -197,6 +205,34 @@ _OPTIONS = (
         show_default=True,
         type=click.FloatRange(1),
         help="Request timeout in seconds.",
+    ),
+    click.option(
+        "--text-s",
+        default=_DEFAULTS.text_s,
+        show_default=True,
+        type=click.FloatRange(0, min_open=True),
+        help="Seconds without text after which an utterance that waits for it fails.",
+    ),
+    click.option(
+        "--socket-s",
+        default=_DEFAULTS.socket_s,
+        show_default=True,
+        type=click.FloatRange(1),
+        help="Age in seconds at which a socket is closed, as soon as it is idle.",
+    ),
+    click.option(
+        "--client-streams",
+        default=_DEFAULTS.client_streams,
+        show_default=True,
+        type=click.IntRange(1),
+        help="Streams of one client (its key or address) at the same time; more are refused.",
+    ),
+    click.option(
+        "--socket-utterances",
+        default=_DEFAULTS.socket_utterances,
+        show_default=True,
+        type=click.IntRange(1),
+        help="Utterances of one socket that have not ended; more are refused.",
     ),
     click.option(
         "--drain-s",

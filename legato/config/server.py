@@ -57,10 +57,15 @@ class ServerConfig:
         `connections`: open connections, at most three quarters of the files that the process may open. Beyond it, the
         connection that has waited longest for a request is closed, or the new one refused.
         `ahead_frames`: frames that may wait for a slow client before generation is paused.
+        `client_streams`: streams of one client (the name of its key, else its address) at the same time; error 429.
+        `socket_utterances`: utterances of one socket that have not ended; more are an error 429.
     Timeouts in seconds:
         `request_s`: total time of a request.
         `stall_s`: time during which a client reads nothing.
         `idle_s`: time without messages or audio on a WebSocket.
+        `text_s`: time without text for an utterance that waits for it; the utterance then fails (`text_timeout`).
+        `socket_s`: age at which a socket is closed, once it is idle and at most `drain_s` later.
+        `comment_s`: interval of comments in an event stream that has nothing to send yet.
         `ping_s`: interval of WebSocket pings, and time allowed for the reply.
         `header_s`: time for the header of a request.
         `body_s`: time for the body of a request.
@@ -97,8 +102,13 @@ class ServerConfig:
     request_s: float = 900.0
     stall_s: float = 30.0
     idle_s: float = 300.0
+    text_s: float = 60.0
+    socket_s: float = 14_400.0
+    comment_s: float = 15.0
     ping_s: float = 20.0
     ahead_frames: int = 250
+    client_streams: int = 32
+    socket_utterances: int = 1000
     records: int = 1000
     voices: int = 1000
     connections: int = 1000
@@ -126,16 +136,21 @@ class ServerConfig:
             "text_characters",
             "reference_bytes",
             "ahead_frames",
+            "client_streams",
+            "socket_utterances",
             "records",
             "voices",
             "connections",
         ):
-            if getattr(self, name) < 1:
+            if not getattr(self, name) >= 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}", field=name)
         timeouts = (
             "request_s",
             "stall_s",
             "idle_s",
+            "text_s",
+            "socket_s",
+            "comment_s",
             "ping_s",
             "drain_s",
             "step_s",

@@ -16,10 +16,12 @@ from fastapi import FastAPI
 
 from legato import __version__
 from legato.api import Legato
+from legato.config.engine import EngineConfig
 from legato.config.server import ServerConfig
 from legato.errors import InputError
 from legato.server.auth import AuthMiddleware
 from legato.server.bridge import Bridge
+from legato.server.client_limits import ClientStreams
 from legato.server.dashscope import socket as realtime
 from legato.server.drain import Drain
 from legato.server.errors import register_error_handlers
@@ -70,7 +72,9 @@ def _create_states(engines: Mapping[str, Legato], config: ServerConfig) -> list[
     """The states of all models, which share everything that does not depend on the model."""
     voices = VoiceFolder(config.voices_folder, limit=config.voices)
     bridges = {name: Bridge(tts, ahead_frames=config.ahead_frames) for name, tts in engines.items()}
-    metrics = Metrics({name: EngineSources(tts.stats, tts.health, bridges[name].jobs) for name, tts in engines.items()})
+    sources = {name: EngineSources(tts.stats, tts.health, bridges[name].jobs) for name, tts in engines.items()}
+    metrics = Metrics(sources, limits_of_server(config, next(iter(engines.values())).config))
+    clients = ClientStreams(config.client_streams, metrics)
     records, drain = RequestRecords(config.records), Drain()
     _check_same_audio(engines)
     aliases = tuple(alias for alias in config.model_aliases if alias not in engines)
@@ -85,6 +89,7 @@ def _create_states(engines: Mapping[str, Legato], config: ServerConfig) -> list[
                 voices=voices,
                 names=ModelNames(named, tts.model.config, voices),
                 metrics=metrics,
+                clients=clients,
                 records=records,
                 readiness=Readiness(tts.health, config.step_s, drain),
                 drain=drain,
@@ -92,6 +97,21 @@ def _create_states(engines: Mapping[str, Legato], config: ServerConfig) -> list[
             )
         )
     return states
+
+
+def limits_of_server(config: ServerConfig, engine: EngineConfig) -> dict[str, float]:
+    """The limits that `/metrics` shows: numbers, bytes and seconds by the name of their setting."""
+    server: tuple[str, ...] = (
+        "client_streams",
+        "socket_utterances",
+        "connections",
+        "text_characters",
+        "body_bytes",
+        "bodies_bytes",
+    )
+    server += ("request_s", "stall_s", "idle_s", "text_s", "socket_s", "header_s", "body_s")
+    own = ("max_num_seqs", "max_queue", "yield_s", "parked_bytes")
+    return {name: getattr(config, name) for name in server} | {name: getattr(engine, name) for name in own}
 
 
 def _add_routes(app: FastAPI) -> None:

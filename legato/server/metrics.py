@@ -7,6 +7,7 @@ each scrape converts the current snapshots of the engines.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -153,10 +154,20 @@ def _buckets(value: HistogramValue) -> list[tuple[str, float]]:
 class Metrics:
     """All metrics of one application."""
 
-    def __init__(self, engines: Mapping[str, EngineSources]) -> None:
-        """`engines`: sources of the engine metrics by model id."""
+    def __init__(self, engines: Mapping[str, EngineSources], limits: Mapping[str, float]) -> None:
+        """`engines`: sources of the engine metrics by model id. `limits`: the limits of the server by name."""
         self.registry = CollectorRegistry()
         self.registry.register(EngineCollector(engines))
+        limit = Gauge(
+            "legato_limit", "Limits of the server, by the name of their setting.", ["limit"], registry=self.registry
+        )
+        for name, value in limits.items():
+            limit.labels(name).set(value)
+        text = "Requests, utterances and sockets that were refused or ended by a limit."
+        self._limits_reached = Counter("legato_limit_reached", text, ["limit"], registry=self.registry)
+        text = "Streams of the client that has the most."
+        self._client_streams = Gauge("legato_client_streams_max", text, registry=self.registry)
+        self._sockets = Gauge("legato_sockets", "Open sockets.", ["route"], registry=self.registry)
         self._requests = Counter(
             "legato_requests",
             "Finished requests by route, outcome and finish reason.",
@@ -190,6 +201,20 @@ class Metrics:
             buckets=SECONDS,
             registry=self.registry,
         )
+
+    def limit_reached(self, name: str) -> None:
+        """Count something that the limit `name` refused or ended."""
+        self._limits_reached.labels(name).inc()
+
+    def client_streams(self, most: int) -> None:
+        """Set the number of streams of the client that has the most."""
+        self._client_streams.set(most)
+
+    @contextmanager
+    def socket_open(self, route: str) -> Iterator[None]:
+        """Count an open socket in this context."""
+        with self._sockets.labels(route).track_inprogress():
+            yield
 
     def request_started(self, route: str) -> None:
         """Count a request in progress."""

@@ -12,6 +12,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import ParamSpec
 from weakref import WeakSet
@@ -19,6 +20,7 @@ from weakref import WeakSet
 from legato.engine.request import SpeechRequest
 from legato.errors import GenerationError, LegatoError, TextTooLongError
 from legato.server.bridge import AbortableEncoder
+from legato.server.client_limits import OPEN_STREAMS, ClientLimitError, TextTimeoutError
 from legato.server.request_records import RequestRecord, new_request_id
 from legato.server.state import ServerState
 from legato.server.utterance import ActiveUtterance
@@ -47,6 +49,7 @@ from legato.session.events import (
 from legato.session.heard import HeardText, heard_text
 from legato.session.playback import PlaybackLimits
 from legato.session.session import Session
+from legato.session.states import UtteranceState
 from legato.types import SpokenWord
 
 P = ParamSpec("P")
@@ -64,9 +67,11 @@ class SessionRunner:
         request: SpeechRequest,
         limits: PlaybackLimits,
         *,
+        client: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock`: monotonic seconds, the clock of the engine."""
+        """`client`: whose streams these are (`client_limits.py`). `clock`: monotonic seconds, that of the engine."""
+        self._client = client
         self._state = state
         self._model = state
         """The model of the utterances that follow."""
@@ -81,6 +86,11 @@ class SessionRunner:
         self._open_lock = asyncio.Lock()
         """Makes streams reach the engine in utterance order (asyncio locks are FIFO). A later utterance that opens
         faster could otherwise take the slot that an earlier one needs, and wait for it."""
+        self._open_slots = asyncio.Semaphore(OPEN_STREAMS)
+        """Streams in the engine. Those of later utterances, such as the sentences of a long text, wait here: in the
+        queue of the engine they would keep other clients out."""
+        self._text_timer: asyncio.TimerHandle | None = None
+        """Runs while an utterance is open for text."""
         self._ended_while_open: set[UtteranceId] = set()
         """Utterances whose end is reported but which the client has not ended: their text is still accepted, and
         dropped."""
@@ -197,6 +207,7 @@ class SessionRunner:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._handle(Disconnect())
+        self._stop_text_timer()
         for task in self._tasks:
             task.cancel()
         for encoder in self._encoders:
@@ -214,11 +225,14 @@ class SessionRunner:
 
     def _add_text(self, text: str, *, replaces: bool, complete: bool) -> UtteranceId:
         open_utterance = None if replaces else self._session.open_utterance
-        received = 0 if open_utterance is None else sum(map(len, self._utterances[open_utterance].text))
+        received = 0 if open_utterance is None else self._utterances[open_utterance].characters
         self._check_length(received + len(text))
+        if open_utterance is None:
+            self._check_utterances()
         self._handle(AddText(text, replaces), complete_text=complete)
         utterance_id = self._session.open_utterance
         assert utterance_id is not None, "AddText leaves an utterance open"
+        self._start_text_timer(utterance_id)
         return utterance_id
 
     def _handle(self, event: SessionEvent, *, complete_text: bool = False) -> None:
@@ -272,6 +286,9 @@ class SessionRunner:
             self._handle(StreamFailed(utterance_id, internal))
         except asyncio.CancelledError:
             record.status = record.finish_reason = "cancelled"
+            if utterance.failure is not None:
+                record.status, record.finish_reason = "failed", "failed"
+                record.error_code, record.error_message = utterance.failure.code, str(utterance.failure)
             raise
         finally:
             reason = record.finish_reason or record.error_code
@@ -279,12 +296,15 @@ class SessionRunner:
             log.info("%s %s: %s (%s) after %d frames", record.id, self._route, record.status, reason, record.frames)
 
     async def _receive_packets(self, utterance_id: UtteranceId, utterance: ActiveUtterance) -> None:
-        async with self._open_lock:
-            text = "".join(utterance.text) if utterance.complete_text else None
-            opened = await utterance.bridge.open(
-                utterance.request, text, ahead_frames=utterance.ahead_frames, request_id=utterance.record.id
-            )
-        async with opened as stream:
+        async with AsyncExitStack() as stack:
+            async with self._open_lock:
+                await stack.enter_async_context(self._open_slots)
+                stack.enter_context(self._state.clients.stream(self._client))
+                text = "".join(utterance.text) if utterance.complete_text else None
+                opened = await utterance.bridge.open(
+                    utterance.request, text, ahead_frames=utterance.ahead_frames, request_id=utterance.record.id
+                )
+            stream = await stack.enter_async_context(opened)
             record = utterance.record
             utterance.attach(stream)
             while True:
@@ -300,6 +320,45 @@ class SessionRunner:
                 self._handle(PacketReceived(utterance_id, event))
                 if event.last:
                     return
+
+    # --- limits -------------------------------------------------------------------------------------------------------
+
+    def _check_utterances(self) -> None:
+        """`ClientLimitError` if the session has too many utterances for another one."""
+        limit = self._state.config.socket_utterances
+        if len(self._utterances) >= limit:
+            self._state.metrics.limit_reached("socket_utterances")
+            raise ClientLimitError(f"{limit} utterances of this connection have not ended: wait until some end")
+
+    def _start_text_timer(self, utterance_id: UtteranceId) -> None:
+        """Limit the time until the next text of the open utterance."""
+        self._stop_text_timer()
+        timeout_s = self._state.config.text_s
+        loop = asyncio.get_running_loop()
+        self._text_timer = loop.call_later(timeout_s, self._on_text_timeout, utterance_id)
+
+    def _stop_text_timer(self) -> None:
+        if self._text_timer is not None:
+            self._text_timer.cancel()
+            self._text_timer = None
+
+    def _on_text_timeout(self, utterance_id: UtteranceId) -> None:
+        """End an utterance that waits for text. A client that is listening to it gets more time."""
+        self._text_timer = None
+        if self._session.open_utterance != utterance_id:
+            return
+        if self._session.state_of(utterance_id) is not UtteranceState.WRITING:
+            return  # it is over; its text is dropped
+        if not self._session.waiting_for_client:
+            self._start_text_timer(utterance_id)
+            return
+        self._state.metrics.limit_reached("text_s")
+        error = TextTimeoutError(f"no text for {self._state.config.text_s:g} s: the utterance was ended", field="text")
+        utterance = self._utterances[utterance_id]
+        utterance.failure = error
+        if utterance.task is not None:
+            utterance.task.cancel()
+        self._handle(StreamFailed(utterance_id, error))
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from legato.api import Legato
 from legato.config.server import ServerConfig
 from legato.engine.heartbeat import EngineHealth
 from legato.server.bridge import Bridge
+from legato.server.client_limits import ClientStreams
 from legato.server.drain import STOPPING, Drain
 from legato.server.errors import ApiError
 from legato.server.metrics import Metrics
@@ -58,8 +59,8 @@ class Readiness:
 class ServerState:
     """The components that serve one model; all but `readiness` and `wyoming_port` stay the same while the server runs.
 
-    The models of a server share `voices`, `metrics`, `records`, `drain` and `models`, and the settings other than the
-    names of the model.
+    The models of a server share `voices`, `metrics`, `clients`, `records`, `drain` and `models`, and the settings other
+    than the names of the model.
     """
 
     tts: Legato
@@ -68,6 +69,7 @@ class ServerState:
     voices: VoiceFolder
     names: ModelNames
     metrics: Metrics
+    clients: ClientStreams
     records: RequestRecords
     readiness: Readiness
     drain: Drain

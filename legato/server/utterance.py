@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from legato.engine.flow_control import paced
 from legato.engine.request import SpeechRequest
+from legato.errors import LegatoError
 from legato.server.bridge import AsyncStream, Bridge
 from legato.server.request_records import RequestRecord
 from legato.session.events import CancelStream, ConsumeFrames, EndFeed, EngineAction, FeedText, SetAheadFrames
@@ -29,7 +30,11 @@ class ActiveUtterance:
     """True if the client sent the whole text at once. The stream then opens with the text, and its prompt may contain
     all of it. This must depend on the protocol only: text that happens to arrive early must not change the audio."""
     text: list[str] = field(default_factory=list)
+    characters: int = 0
+    """Length of `text`."""
     text_ended: bool = False
+    failure: LegatoError | None = None
+    """Why the server ended the utterance."""
     stream: AsyncStream | None = None
     """None until the engine has accepted the stream."""
     task: asyncio.Task[None] | None = None
@@ -41,6 +46,7 @@ class ActiveUtterance:
         match action:
             case FeedText(text=text):
                 self.text.append(text)
+                self.characters += len(text)
                 if fed_stream is not None:
                     fed_stream.append_text(text)
             case EndFeed():

@@ -37,6 +37,7 @@ from legato.engine.handle import StreamHandle
 from legato.engine.heartbeat import EngineHealth, Heartbeat
 from legato.engine.request import SpeechRequest
 from legato.engine.sequence import Sequence as TalkerSequence
+from legato.engine.stats import EngineSnapshot, PoolUse
 from legato.engine.stream import Command, StreamEvent, StreamRequest, Submit
 from legato.errors import GenerationError, QueueFullError
 from legato.server.app import create_app
@@ -120,6 +121,16 @@ class SimulatedEngine:
         self.open.add(stream_id)
         self._put(Submit(stream, self._loop.time()))
         return StreamHandle(stream, None, self._put)
+
+    def stats(self) -> EngineSnapshot:
+        """As `Engine.stats`."""
+        kv_pool, codec_pool = self.parts.kv_pool, self.parts.codec_pool
+        return self.parts.stats.snapshot(
+            streams_open=len(self.open),
+            streams_parked=sum(stream.parked_history is not None for stream in self.parts.registry.streams()),
+            talker_slots=PoolUse(self.config.kv_slots, kv_pool.free),
+            codec_slots=PoolUse(self.config.max_num_seqs, codec_pool.free),
+        )
 
     def health(self) -> EngineHealth:
         """Always healthy."""

@@ -12,7 +12,7 @@ import base64
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
@@ -23,6 +23,7 @@ from legato.engine.request import SpeechRequest
 from legato.errors import LegatoError, UnsupportedError
 from legato.server.bodies import read_body
 from legato.server.bridge import AsyncStream
+from legato.server.client_limits import client_of
 from legato.server.disconnect import ClientDisconnectedError, RequestTimeoutError, while_connected
 from legato.server.encoding import StreamEncoder, apply_patches, resolve_format, resolve_sample_rate
 from legato.server.errors import ApiError, api_error, error_body
@@ -37,6 +38,8 @@ log = logging.getLogger("legato.server")
 router = APIRouter()
 
 ROUTE = "/v1/audio/speech"
+_COMMENT = b": waiting\n\n"
+"""A server-sent comment, which clients ignore."""
 _UPLOAD_NAMES = ("ref_audio", "audio_sample", "file")
 _AUDIO_CONTENT = {kind.media_type: {"schema": {"type": "string", "format": "binary"}} for kind in AudioFormat}
 
@@ -73,7 +76,15 @@ async def speech(request: Request) -> Response:
         )
     recording = check_recording(received.upload, state.config.reference_bytes) if received.upload else None
     record = RequestRecord(id=request.state.request_id, route=ROUTE, response_format=kind.value, sample_rate_hz=rate_hz)
-    return SpeechResponse(state, record, body, kind=kind, recording=recording, release_body=request.state.release_body)
+    return SpeechResponse(
+        state,
+        record,
+        body,
+        kind=kind,
+        recording=recording,
+        client=client_of(request),
+        release_body=request.state.release_body,
+    )
 
 
 def wants_events(body: SpeechRequestBody) -> bool:
@@ -92,17 +103,21 @@ class SpeechResponse(Response):
         *,
         kind: AudioFormat,
         recording: bytes | None,
+        client: str,
         release_body: Callable[[], None],
     ) -> None:
-        """`release_body` is called when the request does not hold its recording any more."""
+        """`client`: whose stream this is (`client_limits.py`). `release_body` is called when the request does not hold
+        its recording any more."""
         super().__init__()
         self._state = state
         self._record = record
         self._body = body
         self._kind = kind
         self._recording = recording
+        self._client = client
         self._release_body = release_body
         self._started = False
+        self._audio_sent = False
         self._words_sent = 0
         self._as_events = wants_events(body)
         self._buffered = body.stream is False and not self._as_events
@@ -150,6 +165,10 @@ class SpeechResponse(Response):
             await send({"type": "http.response.body", "body": _event(event), "more_body": False})
 
     async def _serve(self, send: Send) -> None:
+        with self._state.clients.stream(self._client):
+            await self._speak(send)
+
+    async def _speak(self, send: Send) -> None:
         state, record = self._state, self._record
         request = await build_request(state, self._body, self._recording)
         # Up to 50 MiB: free the recording before the request waits for a slot.
@@ -168,7 +187,7 @@ class SpeechResponse(Response):
             record.timing = stream.timing
             record.notes, record.status = stream.notes, "speaking"
             buffered: list[bytes] = []
-            async for packet in stream:
+            async for packet in self._packets(send, stream):
                 record.input_tokens = stream.handle.text_tokens
                 # A disconnect ends this coroutine, so a cancelled stream here means that the engine is shutting down.
                 if packet.finish_reason is FinishReason.CANCELLED:
@@ -185,6 +204,28 @@ class SpeechResponse(Response):
                 whole = apply_patches(b"".join(buffered), encoder.patches)
                 await self._start(send, stream, length=len(whole))
                 await self._send_body(send, whole, more=False)
+
+    async def _packets(self, send: Send, stream: AsyncStream) -> AsyncIterator[Packet]:
+        """The packets of `stream`. Raises the error that ended it, if any.
+
+        While an event stream has nothing to send, because its stream waits for a slot, it gets a comment every
+        `comment_s`: load balancers close connections that are silent. The response has started then, so that a later
+        error is an event.
+        """
+        comment_s = self._state.config.comment_s if self._as_events else None
+        while True:
+            try:
+                event = await asyncio.wait_for(stream.next_event(), comment_s)
+            except asyncio.TimeoutError:
+                if not self._started:
+                    await self._start(send, stream)
+                await self._send_body(send, _COMMENT, more=True)
+                continue
+            if isinstance(event, LegatoError):
+                raise event
+            yield event
+            if event.last:
+                return
 
     async def _encode(self, encoder: StreamEncoder, packet: Packet) -> bytes:
         record = self._record
@@ -228,7 +269,8 @@ class SpeechResponse(Response):
                 body += _event({"type": "speech.audio.delta", "audio": audio, "response_format": self._kind.value})
             data = body + (_event(self._done_event(stream)) if packet.last else b"")
         if data or packet.last:
-            if not self._record.bytes_sent:
+            if not self._audio_sent:
+                self._audio_sent = True
                 self._state.metrics.first_bytes_sent(ROUTE, stream.timing, time.monotonic())
             await self._send_body(send, data, more=not packet.last)
 

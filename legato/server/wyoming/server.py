@@ -31,6 +31,7 @@ from legato import __version__
 from legato.audio.formats import AudioFormat
 from legato.engine.request import SpeechRequest
 from legato.errors import InputError, LegatoError, UnsupportedError
+from legato.server.client_limits import client_of_address
 from legato.server.connections import ACCEPT_BATCH, max_connections, widen_accept_queue
 from legato.server.drain import CUT
 from legato.server.errors import ApiError
@@ -40,6 +41,7 @@ from legato.server.session_runner import SessionRunner
 from legato.server.session_settings import check_request, limits_of
 from legato.server.state import ServerState
 from legato.server.utterance_encoder import UtteranceEncoder
+from legato.server.websocket import too_old, wait_for_age
 from legato.session.events import AudioEnd, AudioPacket, AudioStart, SessionOutput, UtteranceFailed, UtteranceId
 from legato.text.languages import language_code
 from legato.text.prompt import allowed_languages
@@ -70,8 +72,10 @@ async def serve_wyoming(state: ServerState, host: str, port: int) -> asyncio.Ser
     async def serve_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = SpeechRequest()
         limits = limits_of(state, request, buffer_ms=BUFFER_MS)
-        async with SessionRunner(state, ROUTE, request, limits) as session:
-            with state.drain.track(lambda: not session.idle):
+        address = writer.get_extra_info("peername")
+        client = client_of_address(str(address[0]) if address else "")
+        async with SessionRunner(state, ROUTE, request, limits, client=client) as session:
+            with state.drain.track(lambda: not session.idle), state.metrics.socket_open(ROUTE):
                 await WyomingConnection(state, session, reader, writer).run()
 
     server = await asyncio.start_server(client, host, port, limit=MAX_EVENT_BYTES, backlog=ACCEPT_BATCH)
@@ -148,8 +152,11 @@ class WyomingConnection:
         receiving = asyncio.create_task(self._receive_events())
         sending = asyncio.create_task(self._send_outputs())
         drained = asyncio.create_task(self._state.drain.wait_until_idle(lambda: self._session.idle))
+        aged = asyncio.create_task(wait_for_age(self._state, lambda: self._session.idle))
         try:
-            await asyncio.wait({receiving, sending, drained}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({receiving, sending, drained, aged}, return_when=asyncio.FIRST_COMPLETED)
+            if aged.done():
+                await self._send_error(too_old(self._state))
             if drained.done() and not drained.result():
                 await self._send_error(ApiError(503, "server_stopping", CUT))
             for task in (receiving, sending):
@@ -161,7 +168,8 @@ class WyomingConnection:
             receiving.cancel()
             sending.cancel()
             drained.cancel()
-            await asyncio.gather(receiving, sending, drained, return_exceptions=True)
+            aged.cancel()
+            await asyncio.gather(receiving, sending, drained, aged, return_exceptions=True)
             self._writer.close()
 
     # --- from the client ----------------------------------------------------------------------------------------------
