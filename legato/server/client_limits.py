@@ -57,6 +57,13 @@ class ClientStreams:
             self._metrics.client_streams(max(self._streams.values(), default=0))
 
 
+def check_utterances(count: int, limit: int, metrics: Metrics) -> None:
+    """`ClientLimitError` if a connection has `count` utterances that have not ended, and may not have another."""
+    if count >= limit:
+        metrics.limit_reached("socket_utterances")
+        raise ClientLimitError(f"{limit} utterances of this connection have not ended: wait until some end")
+
+
 def client_of(connection: HTTPConnection) -> str:
     """The client of a request or WebSocket."""
     key_name = connection.scope.get("state", {}).get("key_name")

@@ -20,7 +20,7 @@ from weakref import WeakSet
 from legato.engine.request import SpeechRequest
 from legato.errors import GenerationError, LegatoError, TextTooLongError
 from legato.server.bridge import AbortableEncoder
-from legato.server.client_limits import OPEN_STREAMS, ClientLimitError, TextTimeoutError
+from legato.server.client_limits import OPEN_STREAMS, TextTimeoutError, check_utterances
 from legato.server.request_records import RequestRecord, new_request_id
 from legato.server.state import ServerState
 from legato.server.utterance import ActiveUtterance
@@ -228,7 +228,7 @@ class SessionRunner:
         received = 0 if open_utterance is None else self._utterances[open_utterance].characters
         self._check_length(received + len(text))
         if open_utterance is None:
-            self._check_utterances()
+            check_utterances(len(self._utterances), self._state.config.socket_utterances, self._state.metrics)
         self._handle(AddText(text, replaces), complete_text=complete)
         utterance_id = self._session.open_utterance
         assert utterance_id is not None, "AddText leaves an utterance open"
@@ -322,13 +322,6 @@ class SessionRunner:
                     return
 
     # --- limits -------------------------------------------------------------------------------------------------------
-
-    def _check_utterances(self) -> None:
-        """`ClientLimitError` if the session has too many utterances for another one."""
-        limit = self._state.config.socket_utterances
-        if len(self._utterances) >= limit:
-            self._state.metrics.limit_reached("socket_utterances")
-            raise ClientLimitError(f"{limit} utterances of this connection have not ended: wait until some end")
 
     def _start_text_timer(self, utterance_id: UtteranceId) -> None:
         """Limit the time until the next text of the open utterance."""

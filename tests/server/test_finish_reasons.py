@@ -125,4 +125,4 @@ def test_http_events_headers_and_request_record(speaker: Running) -> None:
 def test_python_client_and_metrics(speaker: Running) -> None:
     assert speaker.tts.say("Some words.", voice="ryan", max_frames=3).finish_reason.value == "max_frames"
     with httpx.Client(base_url=speaker.url, timeout=60) as web:
-        assert 'legato_streams_total{finish_reason="max_frames"}' in web.get("/metrics").text
+        assert 'legato_streams_total{finish_reason="max_frames"' in web.get("/metrics").text
