@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, NewType, Protocol, TypedDict
 
 from legato.errors import SamplingError
@@ -152,14 +153,20 @@ class SamplingParams:
     predictor_top_p: float
 
     def __post_init__(self) -> None:
+        for each in fields(self):
+            value, whole = getattr(self, each.name), each.name.endswith("top_k")
+            # Wrong types would pass the comparisons below or raise later, in a batch that others share.
+            if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
+                kind = "a whole number" if whole else "a number"
+                raise SamplingError(f"{each.name} must be {kind}, not {value!r}"[:200], field=each.name)
         for name in ("temperature", "predictor_temperature"):
             value = getattr(self, name)
             if not 0.0 <= value <= 10.0:
                 raise SamplingError(f"{name} must be between 0 (greedy) and 10, not {value}", field=name)
         for name in ("top_k", "predictor_top_k"):
             value = getattr(self, name)
-            if value < 0:
-                raise SamplingError(f"{name} must be 0 (off) or more, not {value}", field=name)
+            if not 0 <= value < 2**31:
+                raise SamplingError(f"{name} must be 0 (off) to {2**31 - 1}, not {str(value)[:40]}", field=name)
         for name in ("top_p", "predictor_top_p"):
             value = getattr(self, name)
             if not 0.0 < value <= 1.0:

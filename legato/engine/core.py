@@ -235,6 +235,7 @@ class EngineCore:
             if sequence.slot.computed_positions == piece.start
         ]
         completed = self._context.timed(stats, Part.PREFILL, len(slices), lambda: runner.prefill(slices))
+        self._fail_rows()
         prefilled = [self._rows[each.id] for each in completed]
         for stream, sequence in prefilled:
             sequence.apply(SequenceEvent.PREFILLED)
@@ -244,7 +245,15 @@ class EngineCore:
         stepping = self._rows_with_slot(plan.step)
         sequences = [sequence for _, sequence in stepping]
         self._context.timed(stats, Part.TALKER, len(sequences), lambda: runner.step(sequences))
-        self._generate_frames(first + stepping)
+        self._fail_rows()
+        self._generate_frames([row for row in first + stepping if row[1].has_slot])
+
+    def _fail_rows(self) -> None:
+        """Fail the streams of the sequences that the model could not compute."""
+        for sequence, error in self._context.runner.take_failures():
+            stream, _ = self._rows[sequence.id]
+            if not stream.closed:
+                self._registry.fail(stream, error)
 
     def _rows_with_slot(self, planned: Iterable[SequenceId]) -> list[_Row]:
         """The planned rows that still have a slot; a stream may have failed since the plan was made."""

@@ -186,7 +186,7 @@ class Engine:
 
     def _step(self, commands: list[Command]) -> bool:
         """Run one engine step. If it raises, all streams end with an error, so that no client waits forever."""
-        failed, frames = True, self.runner.frames_drawn
+        failed, frames, failed_calls = True, self.runner.frames_drawn, self.runner.failed_calls
         self._heartbeat.step_started()
         try:
             busy = self._core.step(commands)
@@ -199,7 +199,10 @@ class Engine:
                 raise
             return False
         finally:
-            self._heartbeat.step_finished(failed=failed, progress=self.runner.frames_drawn > frames)
+            progress = self.runner.frames_drawn > frames
+            # A call that failed for one row only says nothing about the device if other rows went on.
+            failed = failed or (self.runner.failed_calls > failed_calls and not progress)
+            self._heartbeat.step_finished(failed=failed, progress=progress)
 
     def _wait_for_commands(self) -> list[Command]:
         """Block until there is a command or `wake_in_s` is over, and return all that have arrived."""

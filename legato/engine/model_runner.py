@@ -4,17 +4,25 @@ Holds the device values of every sequence that has a KV slot: its embedded promp
 repetition penalty) and the hidden state between the talker and the sampler. They are freed with the slot, except those
 of a parked sequence, which are kept with a copy of its keys and values. The scratch of a frame is internal to the
 backend's `predict_frame`.
+
+A model call that raises is repeated for each of its rows alone, so that a malformed row fails its own stream and no
+other. This is safe because a call changes nothing but the positions that it computes: the repeated call writes the same
+ones again, and the values of a sequence change only after its call has returned.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as List
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from legato.backends.base import Backend, FirstCodeInputs, FrameInputs
+from legato.config.model import BpeTextConfig, TalkerConfig
 from legato.engine.batches import RowsPerCall, batches
 from legato.engine.kv_cache import KVCopy, KVPool, PrefixKey, PrefixStore, shared_positions
 from legato.engine.leases import KVLease
@@ -25,6 +33,14 @@ from legato.models.sampling import SamplingRows
 from legato.models.talker.embed import embed_prompt
 from legato.models.voice import ClonedVoice
 from legato.types import FinishReason, Frame, SequenceId, TextToken
+
+_log = logging.getLogger(__name__)
+_Row = TypeVar("_Row")
+_Outcome = TypeVar("_Outcome")
+
+
+class RowError(GenerationError):
+    """A model call failed for one sequence."""
 
 
 @dataclass(slots=True)
@@ -52,6 +68,9 @@ class ModelRunner:
         self.config = backend.model.config
         self.pool = pool
         self.frames_drawn = 0
+        self.failed_calls = 0
+        """Model calls that raised."""
+        self._failures: list[tuple[Sequence, GenerationError]] = []
         self._prefixes = prefixes
         self._rows_per_call = rows_per_call
         self._device = backend.model.device
@@ -69,6 +88,8 @@ class ModelRunner:
 
     def add_sequence(self, sequence: Sequence, voice: ClonedVoice | None) -> None:
         """Embed the prompt of an admitted sequence and fill its slot from the prefix cache. `voice`: if cloned."""
+        plan = sequence.slot.plan
+        check_text_tokens([row.text for row in plan.rows if row.text is not None], self.config.talker)
         speaker = voice.speaker_vector if voice is not None else None
         codes = voice.codes if voice is not None else None
         prompt = embed_prompt(
@@ -79,7 +100,6 @@ class ModelRunner:
             reference_codes=codes,
         )
         seen = torch.zeros(self.config.talker.vocab_size, dtype=torch.bool, device=self._device)
-        plan = sequence.slot.plan
         prefix = (voice.key if voice is not None else "", plan.rows[: shared_positions(plan)])
         self._work[sequence.id] = _Work(prompt, seen, prefix)
         copy = self._prefixes.find(prefix)
@@ -116,38 +136,78 @@ class ModelRunner:
 
     def prefill(self, slices: List[tuple[Sequence, int, int]]) -> list[Sequence]:
         """Compute prompt positions `start .. start + length` of each; returns those whose prompt is complete."""
-        return [each for batch in batches(slices, self._rows_per_call.talker) for each in self._prefill(batch)]
+        completed: list[Sequence] = []
+        for batch in batches(slices, self._rows_per_call.talker):
+            for (sequence, _, _), outcome in zip(batch, self._isolated(batch, self._prefill), strict=True):
+                if isinstance(outcome, GenerationError):
+                    self._failures.append((sequence, outcome))
+                elif outcome:
+                    completed.append(sequence)
+        if completed and self._device.type == "cuda":
+            torch.cuda.current_stream(self._device).synchronize()  # the caller timestamps the end of prefill
+        return completed
 
     def step(self, sequences: List[Sequence]) -> None:
         """Feed each sequence's newest frame with its next text token; leaves a fresh hidden state for the draw."""
         for batch in batches(sequences, self._rows_per_call.talker):
-            self._step(batch)
+            for sequence, outcome in zip(batch, self._isolated(batch, self._step), strict=True):
+                if isinstance(outcome, GenerationError):
+                    self._failures.append((sequence, outcome))
+
+    def take_failures(self) -> list[tuple[Sequence, GenerationError]]:
+        """The sequences that failed in `prefill` and `step` since the previous call."""
+        failures, self._failures = self._failures, []
+        return failures
 
     def sample_first_codes(self, sequences: List[Sequence]) -> list[int | FinishReason | GenerationError]:
         """Codebook 0 of each sequence's next frame from its fresh hidden state; or the end of speech; or a failure."""
         rows = self._rows_per_call.first_code
-        return [each for batch in batches(sequences, rows) for each in self._sample_first_codes(batch)]
+        return [each for batch in batches(sequences, rows) for each in self._isolated(batch, self._sample_first_codes)]
 
     def predict_frames(self, sequences: List[Sequence]) -> list[Frame | GenerationError]:
         """All codes of the frames whose first codes were just drawn."""
         rows = self._rows_per_call.predictor
-        return [each for batch in batches(sequences, rows) for each in self._predict_frames(batch)]
+        return [each for batch in batches(sequences, rows) for each in self._isolated(batch, self._predict_frames)]
 
-    def _prefill(self, slices: List[tuple[Sequence, int, int]]) -> list[Sequence]:
+    def _isolated(
+        self, rows: List[_Row], compute: Callable[[List[_Row]], list[_Outcome]]
+    ) -> list[_Outcome | GenerationError]:
+        """`compute(rows)`. If it raises, the outcome of each row alone, a `GenerationError` where that raises, too.
+
+        If every row of several raises alone, the fault is not in the rows, and the error is raised.
+        """
+        try:
+            return [*compute(rows)]
+        except Exception as error:  # boundary: one malformed row must not fail the streams of the others
+            self.failed_calls += 1
+            _log.exception("a model call of %d rows failed", len(rows))
+            if len(rows) == 1:
+                return [_failed_row(error)]
+            outcomes = [self._alone(row, compute) for row in rows]
+            if all(isinstance(each, RowError) for each in outcomes):
+                raise
+            return outcomes
+
+    def _alone(self, row: _Row, compute: Callable[[List[_Row]], list[_Outcome]]) -> _Outcome | GenerationError:
+        try:
+            return compute([row])[0]
+        except Exception as error:  # boundary: see `_isolated`
+            return _failed_row(error)
+
+    def _prefill(self, slices: List[tuple[Sequence, int, int]]) -> list[bool]:
+        """Compute one batch of slices. True for each prompt that is complete."""
         longest = max(length for _, _, length in slices)
         x = torch.stack([self._prompt_slice(sequence, start, length, longest) for sequence, start, length in slices])
         starts = [start for _, start, _ in slices]
         lengths = [length for _, _, length in slices]
         hidden = self._advance([sequence.slot for sequence, _, _ in slices], x, starts, lengths)
-        complete: list[Sequence] = []
+        complete: list[bool] = []
         for (sequence, start, length), state in zip(slices, hidden, strict=True):
             sequence.slot.computed_positions = start + length
             self._keep_start(sequence)
-            if sequence.slot.computed_positions == len(sequence.slot.plan.rows):
+            complete.append(sequence.slot.computed_positions == len(sequence.slot.plan.rows))
+            if complete[-1]:
                 self._work[sequence.id].hidden = state
-                complete.append(sequence)
-        if complete and self._device.type == "cuda":
-            torch.cuda.current_stream(self._device).synchronize()  # the caller timestamps the end of prefill
         return complete
 
     def _keep_start(self, sequence: Sequence) -> None:
@@ -156,11 +216,11 @@ class ModelRunner:
         if sequence.slot.computed_positions == len(key[1]) and self._prefixes.find(key) is None:
             self._prefixes.keep(key, self.pool.copy_out(lease, sequence.slot.computed_positions))
 
-    def _step(self, sequences: List[Sequence]) -> None:
+    def _step(self, sequences: List[Sequence]) -> list[None]:
         slots, device = [sequence.slot for sequence in sequences], self.backend.input_device
         positions = [slot.computed_positions for slot in slots]
         span = self._span([position + 1 for position in positions])
-        tokens = [_next_text_token(each) for each in sequences]
+        tokens = [self._next_text_token(each) for each in sequences]
         hidden = self.backend.decode_step(
             self.pool.cache,
             torch.tensor([slot.pending_frame for slot in slots], device=device),
@@ -173,6 +233,18 @@ class ModelRunner:
             sequence.slot.computed_positions += 1
             sequence.slot.pending_frame = None
             self._work[sequence.id].hidden = state
+        return [None] * len(sequences)
+
+    def _next_text_token(self, sequence: Sequence) -> TextToken:
+        """The text token fed with the newest frame. The scheduler steps only sequences that have it.
+
+        `StateError` if it is outside the vocabulary: kernels do not check their indexes.
+        """
+        token = text_to_feed(sequence.slot.plan, sequence.track, sequence.frames - 1)
+        if token is None:
+            raise StateError(f"sequence {sequence.id} was stepped without its next text token")
+        check_text_tokens([token], self.config.talker)
+        return token
 
     def _sample_first_codes(self, sequences: List[Sequence]) -> list[int | FinishReason | GenerationError]:
         device, eos = self.backend.input_device, self.config.talker.ids.eos
@@ -256,12 +328,19 @@ class ModelRunner:
         return torch.tensor(rows, dtype=torch.float64, device=self.backend.input_device)
 
 
-def _next_text_token(sequence: Sequence) -> TextToken:
-    """The text token fed with the newest frame. The scheduler steps only sequences that have it."""
-    token = text_to_feed(sequence.slot.plan, sequence.track, sequence.frames - 1)
-    if token is None:
-        raise StateError(f"sequence {sequence.id} was stepped without its next text token")
-    return token
+def check_text_tokens(tokens: Iterable[TextToken], config: TalkerConfig) -> None:
+    """`StateError` for a text token outside the vocabulary, or with the wrong number of ids."""
+    text = config.text
+    tables, size = (1, text.text_vocab_size) if isinstance(text, BpeTextConfig) else (text.tables, len(text.phones))
+    for token in tokens:
+        if len(token) != tables or not all(0 <= each < size for each in token):
+            raise StateError(f"the text token {token} does not fit a vocabulary of {tables} x {size} ids")
+
+
+def _failed_row(error: Exception) -> RowError:
+    failure = RowError(f"the model could not compute this stream: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
 
 
 def _not_finite(what: str, sequence: Sequence) -> NonFiniteError:

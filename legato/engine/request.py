@@ -16,7 +16,7 @@ from legato.engine.frontend import FrontEnd
 from legato.engine.packetizer import PacketPolicy
 from legato.engine.stream import StreamRequest
 from legato.engine.voice_cache import VoiceStore
-from legato.errors import InputError, UnknownVoiceError, UnsupportedError
+from legato.errors import InputError, ReferenceAudioError, UnknownVoiceError, UnsupportedError
 from legato.models.voice import ClonedVoice
 from legato.text.prompt import Instructions, instructions, resolve_language, resolve_speaker
 from legato.types import (
@@ -66,10 +66,11 @@ def resolve(
     request: SpeechRequest, config: ModelConfig, front_end: FrontEnd, voices: VoiceStore, *, whole_text: bool
 ) -> Resolved:
     """Validate and complete a request. `whole_text`: all text is known, which decides the default layout."""
+    _check_types(request)
     if request.max_frames < 0:
         raise InputError(f"max_frames must be 0 (no limit) or more, not {request.max_frames}", field="max_frames")
     if not 0 <= request.seed < 2**64:
-        raise InputError(f"seed must be between 0 and 2^64 - 1, not {request.seed}", field="seed")
+        raise InputError(f"seed must be between 0 and 2^64 - 1, not {str(request.seed)[:40]}", field="seed")
     packets = PacketPolicy(tuple(request.packet_frames))
     speaker = _speaker(request, config)
     resolve_language(config.talker, request.language, speaker)
@@ -98,6 +99,32 @@ def resolve(
     return Resolved(stream_request, tuple(notes))
 
 
+def _check_types(request: SpeechRequest) -> None:
+    """`InputError` for a value of the wrong type. Some would pass all checks here and raise in a batch."""
+    for name in ("voice", "language", "instruct"):
+        if not isinstance(getattr(request, name), str):
+            raise InputError(f"{name} must be str, not {type(getattr(request, name)).__name__}", field=name)
+    whole = {"seed": [request.seed], "max_frames": [request.max_frames], "packet_frames": [*request.packet_frames]}
+    for name, values in whole.items():
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise InputError(f"{name} must be a whole number, not {str(value)[:40]!r}", field=name)
+    if isinstance(request.speed, bool) or not isinstance(request.speed, (int, float)):
+        raise InputError(f"speed must be a number, not {str(request.speed)[:40]!r}", field="speed")
+    if request.sampling is not None and not isinstance(request.sampling, SamplingParams):
+        raise InputError(f"sampling must be SamplingParams, not {type(request.sampling).__name__}", field="sampling")
+    if request.reference is not None:
+        _check_samples(request.reference.samples)
+
+
+def _check_samples(samples: npt.NDArray[np.float32]) -> None:
+    """`ReferenceAudioError` for an array that is not float32 [N] with finite values."""
+    if not isinstance(samples, np.ndarray) or samples.dtype != np.float32 or samples.ndim != 1 or not samples.size:
+        raise ReferenceAudioError("the samples of a reference must be a float32 array [N]", field="clone")
+    if not np.isfinite(samples).all():
+        raise ReferenceAudioError("the samples of the reference have NaN or infinite values", field="clone")
+
+
 def default_layout(config: ModelConfig, *, whole_text: bool) -> TextLayout:
     """As in the official package: WHOLE for built-in and designed voices, STREAMING for clones and text in pieces."""
     if whole_text and config.kind in ("custom_voice", "voice_design"):
@@ -120,6 +147,8 @@ def chosen_sampling(
             f"unknown option {unknown[0]!r}; the sampling options are {', '.join(SAMPLING_FIELDS)}",
             field=unknown[0],
         )
+    if sampling is not None and not isinstance(sampling, SamplingParams):
+        raise InputError(f"sampling must be SamplingParams, not {type(sampling).__name__}", field="sampling")
     return replace(sampling or default_sampling(config), **options)
 
 
