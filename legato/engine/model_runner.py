@@ -170,7 +170,7 @@ class ModelRunner:
         return [each for batch in batches(sequences, rows) for each in self._isolated(batch, self._predict_frames)]
 
     def _isolated(
-        self, rows: List[_Row], compute: Callable[[List[_Row]], list[_Outcome]]
+        self, rows: List[_Row], compute: Callable[[List[_Row]], List[_Outcome]]
     ) -> list[_Outcome | GenerationError]:
         """`compute(rows)`. If it raises, the outcome of each row alone, a `GenerationError` where that raises, too.
 
@@ -188,7 +188,7 @@ class ModelRunner:
                 raise
             return outcomes
 
-    def _alone(self, row: _Row, compute: Callable[[List[_Row]], list[_Outcome]]) -> _Outcome | GenerationError:
+    def _alone(self, row: _Row, compute: Callable[[List[_Row]], List[_Outcome]]) -> _Outcome | GenerationError:
         try:
             return compute([row])[0]
         except Exception as error:  # boundary: see `_isolated`
