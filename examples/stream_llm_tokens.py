@@ -13,7 +13,7 @@ from legato.audio.writer import open_file
 
 
 async def tokens() -> AsyncIterator[str]:
-    """Stands for the stream of an LLM client, such as `chunk.choices[0].delta.content or ""` of OpenAI's."""
+    """Placeholder for the stream of an LLM client, such as `chunk.choices[0].delta.content or ""` of OpenAI's."""
     for token in ("The ", "an", "swer", " is", " spo", "ken", " while", " it", " is", " writ", "ten", "."):
         await asyncio.sleep(0.02)
         yield token

@@ -1,7 +1,8 @@
 """A voice agent with barge-in: each line that you type interrupts the answer that is being spoken.
 
 Start `legato serve`, then:  python examples/voice_agent.py [ws://127.0.0.1:8000]
-Needs: pip install "legato-tts[server,play]". Replace `lines` by speech recognition and `answer` by a language model.
+Needs: pip install "legato-tts[server,play]". Replace `lines` with speech
+recognition and `answer` with a language model.
 """
 
 import asyncio
@@ -16,13 +17,13 @@ from legato.types import Packet, StreamId
 
 
 async def lines() -> AsyncIterator[str]:
-    """What the user says."""
+    """Yield the user's utterances."""
     while line := await asyncio.to_thread(sys.stdin.readline):
         yield line.strip()
 
 
 async def answer(line: str) -> AsyncIterator[str]:
-    """What the agent says, in pieces, as a language model writes them."""
+    """Yield the agent's answer in pieces, as a language model generates it."""
     for word in f"You said: {line}. Type another line while I speak, and I stop at once.".split():
         yield word + " "
 
@@ -66,7 +67,7 @@ async def main(url: str) -> None:
         utterance = -1
         async for line in lines():
             utterance += 1
-            speaker.stop()  # silence here at once; the server stops with the text below
+            speaker.stop()  # stop local playback at once; `replace` below stops the server
             replace = True
             async for piece in answer(line):
                 await speech.write(piece, replace=replace)

@@ -22,13 +22,13 @@ Examples:
   legato bench load --model 0.6B-CustomVoice --packet-frames 4 --at-once 1,3,6 --max-frames 16
 
 \b
-How to read it
-  first packet        from the engine's receipt of a request to its first samples, including the queue
-  gap                 time between two chunks of audio at the client
-  kept in real time   streams without an underrun; "dry ms" is the total duration of the underruns of the others
-  real-time factor    seconds of work per second of a stream's audio (RTF): below 1 is faster than real time
-  sound s/s           seconds of audio per second, all streams together
-  rows                mean batch size of a talker step
+Columns
+  TTFA           from the engine's receipt of a request to its first samples, including the queue
+  gap            time between two chunks of audio at the client
+  no underrun    streams that played without an underrun; "underrun ms": total duration of the underruns of the others
+  RTF            processing time per second of audio of one stream; below 1 is faster than playback
+  audio s/s      seconds of audio per second, all streams together
+  batch          mean batch size of a talker step
 
 In a closed loop each client sends its next request when the previous one has finished. With --rates (open loop)
 requests arrive independently of the server's progress. Texts, seeds and arrival times are the same in every run.
