@@ -54,7 +54,7 @@ REMAINING: dict[str, str] = {
         masks.py over_http.py over_wyoming.py recordings.py subjects.py surface.py test_frozen.py
     """,
     "tests/kernels": """
-        older_cpus.py test_linear.py test_threads.py
+        older_cpus.py test_linear.py
     """,
     "tests/models/code_predictor": """
         test_sampling_first.py
