@@ -52,13 +52,13 @@ class SteadyBatch:
     @property
     def frames_generated(self) -> int:
         """Frames of all streams so far."""
-        return self._parts.runner.frames_drawn
+        return self._parts.runner.frames_sampled
 
     def step(self) -> bool:
         """Run one engine step; False when all streams are finished. Raises the error of a failed stream."""
         commands, self._commands = self._commands, []
         with torch.inference_mode():
-            busy = self._parts.loop.step(commands)
+            busy = self._parts.core.step(commands)
         if self._errors:
             raise self._errors[0]
         return busy
@@ -72,7 +72,7 @@ class SteadyBatch:
     def stop(self) -> None:
         """Cancel the streams that are still active."""
         with torch.inference_mode():
-            self._parts.loop.step([Cancel(stream_id) for stream_id in self._ids])
+            self._parts.core.step([Cancel(stream_id) for stream_id in self._ids])
 
     def _on_event(self, event: StreamEvent) -> None:
         if isinstance(event, LegatoError):

@@ -35,12 +35,12 @@ from legato.types import SequenceId, StreamId
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """Everything that has tensors or decides about them."""
+    """The components of one engine, as connected by `assemble`."""
 
     runner: ModelRunner
     codec: CodecRunner
     registry: StreamRegistry
-    loop: EngineCore
+    core: EngineCore
     stats: EngineStats
 
     @property

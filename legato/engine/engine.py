@@ -75,7 +75,7 @@ class Engine:
             backend, config, clock, poison=poison, poll_commands=self._poll_commands, synchronize=synchronize
         )
         self.runner, self.kv_pool, self.codec_pool = parts.runner, parts.kv_pool, parts.codec_pool
-        self._core, self._registry, self._stats = parts.loop, parts.registry, parts.stats
+        self._core, self._registry, self._stats = parts.core, parts.registry, parts.stats
         memory = memory_of(parts.kv_pool.cache, parts.codec_pool.slot_bytes, config)
         _log.info("%s; up to %d streams can wait", memory, config.max_queue)
         release_worker_threads()  # those of the thread that loaded the model; the engine thread starts its own
@@ -186,7 +186,7 @@ class Engine:
 
     def _step(self, commands: list[Command]) -> bool:
         """Run one engine step. If it raises, all streams end with an error, so that no client waits forever."""
-        failed, frames, failed_calls = True, self.runner.frames_drawn, self.runner.failed_calls
+        failed, frames, failed_calls = True, self.runner.frames_sampled, self.runner.failed_calls
         self._heartbeat.step_started()
         try:
             busy = self._core.step(commands)
@@ -199,7 +199,7 @@ class Engine:
                 raise
             return False
         finally:
-            progress = self.runner.frames_drawn > frames
+            progress = self.runner.frames_sampled > frames
             # A call that failed for one row only says nothing about the device if other rows went on.
             failed = failed or (self.runner.failed_calls > failed_calls and not progress)
             self._heartbeat.step_finished(failed=failed, progress=progress)

@@ -67,7 +67,7 @@ class ModelRunner:
         self.backend = backend
         self.config = backend.model.config
         self.pool = pool
-        self.frames_drawn = 0
+        self.frames_sampled = 0
         self.failed_calls = 0
         """Model calls that raised."""
         self._failures: list[tuple[Sequence, GenerationError]] = []
@@ -287,7 +287,7 @@ class ModelRunner:
                 noise=self._noise(sequences),
             )
         )
-        self.frames_drawn += len(sequences)
+        self.frames_sampled += len(sequences)
         for sequence in sequences:
             self._work[sequence.id].hidden = None
         return [

@@ -163,12 +163,12 @@ def frames_after_two_packets(target: Target, *, cancel: bool) -> Comparison:
             long.cancel()
             for _ in long:
                 pass
-        before = engine.runner.frames_drawn
+        before = engine.runner.frames_sampled
         other = engine.submit(target.request(311))
         other.append_text(TEXTS[0])
         other.end_text()
         expected = sum(packet.frames for packet in other)
-        sampled = engine.runner.frames_drawn - before
+        sampled = engine.runner.frames_sampled - before
     finally:
         engine.close()
     return named(compare_counts(sampled, expected, stage="frames sampled"), "total, against the second request")

@@ -109,7 +109,7 @@ class ScriptedRunner(ModelRunner):
             line = self._script(sequence.seed, sequence.frames)
             assert not isinstance(line, FinishReason)
             frames.append(line)
-        self.frames_drawn += len(sequences)
+        self.frames_sampled += len(sequences)
         return frames
 
 

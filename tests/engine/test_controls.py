@@ -155,7 +155,7 @@ def test_control_cancel_that_only_stops_sending_is_detected() -> None:
     for _ in range(3):
         harness.step()
     harness.streams[0].on_event = lambda _event: None  # events are dropped, but the engine is not notified
-    frames = harness.runner.frames_drawn
+    frames = harness.runner.frames_sampled
     harness.run()
-    assert harness.runner.frames_drawn > frames
+    assert harness.runner.frames_sampled > frames
     assert not received.packets[-1].last

@@ -38,13 +38,13 @@ def test_each_row_stops_at_its_own_frame_and_leaves_the_batch() -> None:
     received = [h.submit("a text of some length, that may take its time", seed=seed)[1] for seed in (1, 2, 3)]
     while not received[0].packets or not received[0].packets[-1].last:
         h.step()
-    steps = h.runner.frames_drawn
+    steps = h.runner.frames_sampled
     assert not received[1].packets[-1].last
     h.run()
     assert [each.frames for each in received] == [5, 40, 12]
     assert [len(each.samples) for each in received] == [5 * 24, 40 * 24, 12 * 24]
     assert all(each.reason is FinishReason.EOS for each in received)
-    assert h.runner.frames_drawn - steps < 35 + 7 + 3  # a finished row does not step any more
+    assert h.runner.frames_sampled - steps < 35 + 7 + 3  # a finished row does not step any more
     h.assert_balanced()
 
 
@@ -134,10 +134,10 @@ def test_waiting_for_text_costs_no_compute() -> None:
     sequence = h.streams[0].sequences[0]
     assert sequence.state is SequenceState.WAITING_FOR_TEXT
     assert not h.kv.balanced  # it keeps its KV slot
-    frames_before = h.runner.frames_drawn
+    frames_before = h.runner.frames_sampled
     h.now_s += 5.0
     assert not h.step()
-    assert h.runner.frames_drawn == frames_before == 2
+    assert h.runner.frames_sampled == frames_before == 2
     h.append(stream, "cdefgh")
     h.end(stream)
     h.run()
@@ -156,11 +156,11 @@ def test_cancel_in_every_state_releases_all_slots() -> None:
         for sequence in h.streams[0].sequences:
             states[sequence.state] = True
         was_over = bool(received.packets) and received.packets[-1].last
-        frames_before, packets = h.runner.frames_drawn, len(received.packets)
+        frames_before, packets = h.runner.frames_sampled, len(received.packets)
         h.cancel(stream)
         h.cancel(stream)
         h.step()
-        assert h.runner.frames_drawn == frames_before
+        assert h.runner.frames_sampled == frames_before
         assert len(received.packets) == packets + (not was_over)
         assert was_over or received.reason is FinishReason.CANCELLED
         h.cancel(stream)
@@ -176,10 +176,10 @@ def test_cancelled_stream_stops_computing_and_others_go_on() -> None:
     for _ in range(8):
         h.step()
     decoded = received.frames
-    before = h.runner.frames_drawn
+    before = h.runner.frames_sampled
     h.cancel(stream)
     h.step()
-    assert h.runner.frames_drawn == before + 1  # the frame of the other stream
+    assert h.runner.frames_sampled == before + 1  # the frame of the other stream
     h.run()
     assert received.frames == decoded
     assert other.frames == 30
@@ -234,7 +234,7 @@ def test_request_that_cannot_fit_is_refused_before_any_compute() -> None:
     assert isinstance(received.errors[0], TextTooLongError)
     assert "64" in str(received.errors[0])
     assert received.errors[0].field == "max_frames"
-    assert h.runner.frames_drawn == 0
+    assert h.runner.frames_sampled == 0
     h.assert_balanced()
 
 

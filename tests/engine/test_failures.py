@@ -91,7 +91,7 @@ def test_text_longer_than_a_slot_is_refused_before_any_compute() -> None:
     _, failing = h.submit("x" * 80)
     h.run()
     assert isinstance(failing.errors[0], TextTooLongError)
-    assert h.runner.frames_drawn == 0
+    assert h.runner.frames_sampled == 0
 
 
 def test_max_frames_beyond_slot_of_later_segment_is_reached() -> None:

@@ -220,7 +220,7 @@ def test_cancel_during_a_step_prevents_decode_and_later_steps() -> None:
     h.codec_runner.decode = counted  # type: ignore[method-assign,assignment]
     stream, received = h.submit("a text that is long enough", packets=(4,))
     h.run()
-    assert h.runner.frames_drawn == 4  # the frame of the current step only
+    assert h.runner.frames_sampled == 4  # the frame of the current step only
     assert not decoded  # the packet became full in that step
     assert received.reason is FinishReason.CANCELLED
     h.assert_balanced()

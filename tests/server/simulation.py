@@ -140,14 +140,14 @@ class SimulatedEngine:
         """Step while there is work; wait for commands otherwise."""
         while True:
             with torch.inference_mode():
-                busy = self.parts.loop.step(self._take())
+                busy = self.parts.core.step(self._take())
             self._wake.clear()
             if not busy and not self._commands:
                 await self._next_work()
             await asyncio.sleep(self._step_s)
 
     async def _next_work(self) -> None:
-        wake_in_s = self.parts.loop.wake_in_s
+        wake_in_s = self.parts.core.wake_in_s
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._wake.wait(), None if math.isinf(wake_in_s) else wake_in_s)
 
@@ -196,7 +196,7 @@ class Faults:
             ]
 
         def predict(sequences: Sequence[TalkerSequence]) -> list[Frame]:
-            runner.frames_drawn += len(sequences)
+            runner.frames_sampled += len(sequences)
             return [(code(each.frames), *[0] * (Q - 1)) for each in sequences]
 
         runner.prefill, runner.step = prefill, step
