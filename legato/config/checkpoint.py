@@ -260,9 +260,9 @@ def _check_codebooks(
         raise section.error("code_predictor_config", f"of vocab_size {size}, the codec's codebook_size")
     for name, number in (("codec_pad_id", talker.ids.pad), ("codec_bos_id", talker.ids.bos)):
         if number < size:
-            raise section.error(name, f"beyond the codes (0..{size - 1})")
+            raise section.error(name, f"an id above the codes (0..{size - 1})")
     if talker.ids.eos < size:
-        raise section.error("codec_eos_token_id", f"beyond the codes (0..{size - 1})")
+        raise section.error("codec_eos_token_id", f"an id above the codes (0..{size - 1})")
 
 
 # --- generation ------------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""CPU facts of this process: cores that it may use, CPU name, vector instruction set.
+"""Properties of the CPU: cores that this process may use, CPU name, vector instruction set.
 
 The number of usable cores is the smallest of three limits: the CPU affinity (`taskset`), counted in physical cores; the
 CPU quota of the control group and of every group above it (containers, systemd); and the machine. Two threads on one
-core's hyper-threads slow each other down, and a process that uses up its quota is stopped for the rest of the period.
+physical core slow each other down, and a process that uses up its quota is paused until the next period.
 Functions take the root of the file system, so that tests can pass another one. Holds no state.
 """
 
@@ -43,7 +43,7 @@ def physical_cores(root: Path, allowed: set[int]) -> int:
 
 
 def _sysfs_core(root: Path, number: int) -> tuple[str, ...] | None:
-    """(package, core) of a processor. The die is part of the core's name where packages have several."""
+    """(package, core) of a processor. Includes the die, because core ids may repeat on each die of a package."""
     folder = root / "sys/devices/system/cpu" / f"cpu{number}" / "topology"
     names = ("physical_package_id", "die_id", "core_id")
     if not (folder / "core_id").is_file():

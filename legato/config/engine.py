@@ -13,7 +13,7 @@ ENGINE_RENAMES = {
     "queue": "max_queue",
     "graphs": "cuda_graphs",
 }
-"""Names of fields in version 0.1 and their present names."""
+"""Field names of version 0.1 and their current names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class EngineConfig:
     @property
     def prefill_limits(self) -> tuple[int, int]:
         """Prompt positions computed in one step: the maximum, and the maximum while a live stream may underrun."""
-        beside = min(self.live_prefill_positions, self.prefill_positions)
-        return beside if self.deterministic else self.prefill_positions, beside
+        live = min(self.live_prefill_positions, self.prefill_positions)
+        return live if self.deterministic else self.prefill_positions, live
 
     def __post_init__(self) -> None:
         if self.kv_slots == 0:

@@ -1,4 +1,4 @@
-"""Sample codes from logits. Settings, history and noise are arguments, one row per sequence.
+"""Sample codes from logits. Settings, earlier codes and noise are arguments, one row per sequence.
 
 A row's code depends only on its own logits, settings and uniform number, never on the batch. The order of the filters
 is that of transformers 4.57.3: repetition penalty, minimum length, suppressed ids, temperature, top-k, top-p, sampling.
@@ -41,7 +41,7 @@ class SamplerSettings:
 
 @dataclass(frozen=True, slots=True)
 class SamplingRows:
-    """The sampling settings of a batch: codebook 0, residual codebooks, and the penalty of codebook 0 [B]."""
+    """Sampling settings of a batch: `first` and `repetition_penalty` [B] of codebook 0, `residual` of the others."""
 
     first: SamplerSettings
     residual: SamplerSettings
@@ -77,7 +77,7 @@ def _sampling_rows(rows: tuple[SamplingParams, ...], device: torch.device) -> Sa
 
 
 def end_allowed(frames: Tensor, allow_eos: Tensor) -> Tensor:
-    """Whether end of speech may be sampled, bool [B]: see `process_first_code_logits`."""
+    """Whether end of speech may be sampled, bool [B]. The arguments are those of `process_first_code_logits`."""
     return allow_eos & (frames >= MIN_FRAMES)
 
 
@@ -91,7 +91,7 @@ def process_first_code_logits(
     codebook_size: int,
     eos: int,
 ) -> Tensor:
-    """Apply repetition penalty and legality masks to the logits of codebook 0: [B, V] -> [B, V], float32 or wider.
+    """Apply repetition penalty and masks to the logits of codebook 0: [B, V] -> [B, V], float32 or wider.
 
     `seen` bool [B, V]: codes that the sequence has sampled so far (prompt and reference codes excluded). `frames` int64
     [B]: index of the frame to sample. `allow_eos` bool [B]: False where a sequence ends with its text track. Ids from
@@ -115,7 +115,7 @@ def sample(logits: Tensor, settings: SamplerSettings, uniform: Tensor) -> Sample
     """
     V = logits.shape[1]
     k = torch.where(settings.top_k == 0, V, settings.top_k).clamp(max=V)
-    ranked, order = _candidates(logits, k) if logits.device.type == "cpu" else _all_ranked(logits)
+    ranked, order = _top_candidates(logits, k) if logits.device.type == "cpu" else _sort_all(logits)
     # NaN sorts above all numbers, so the first candidate shows whether the row is finite.
     finite = torch.isfinite(ranked[:, 0])
     ranked = torch.where(finite[:, None], ranked, 0.0)
@@ -137,14 +137,17 @@ def sample(logits: Tensor, settings: SamplerSettings, uniform: Tensor) -> Sample
     return Sampled(torch.where(finite, codes, 0), finite)
 
 
-def _all_ranked(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits in descending order, equal ones by ascending id, and their ids. Needs no value on the host (CUDA)."""
+def _sort_all(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits in descending order, equal ones by ascending id, and their ids. Does not synchronize with the device."""
     ranked, order = torch.sort(logits, dim=1, descending=True, stable=True)
     return ranked, order
 
 
-def _candidates(logits: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """The first ranks of `_all_ranked`: each row's `k` [B] largest logits and their ties."""
+def _top_candidates(logits: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """The first columns of `_sort_all`, at least each row's `k` [B] largest logits and their ties.
+
+    Doubles the number of candidates until no row has ties beyond it: top-k is faster than sorting the whole row.
+    """
     V, size = logits.shape[1], int(k.max()) + 1
     while size < V:
         largest, ids = logits.topk(size, dim=1)
@@ -154,4 +157,4 @@ def _candidates(logits: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
             ranked, order = torch.sort(logits.gather(1, ids), dim=1, descending=True, stable=True)
             return ranked, ids.gather(1, order)
         size *= 2
-    return _all_ranked(logits)
+    return _sort_all(logits)

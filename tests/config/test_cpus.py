@@ -1,4 +1,4 @@
-"""The default thread count: physical cores that affinity and CPU quotas leave to this process."""
+"""The default thread count: physical cores, limited by CPU affinity and CPU quotas."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_hyper_threads_of_a_core_count_once(tmp_path: Path, source: object) -> N
     assert physical_cores(tmp_path, {0, 1, 4}) == 3
 
 
-def test_dies_of_a_package_have_cores_of_their_own(tmp_path: Path) -> None:
+def test_equal_core_ids_on_different_dies_are_different_cores(tmp_path: Path) -> None:
     sysfs(tmp_path, (0, 0, 0), (1, 0, 0))
     write(tmp_path / "sys/devices/system/cpu/cpu1/topology/die_id", "1")
     assert physical_cores(tmp_path, {0, 1}) == 2

@@ -80,7 +80,7 @@ def oracle_weights(logits: list[float], sampling: SamplingParams) -> dict[int, f
 
 
 def allowed(weights: dict[int, float], uniform: float) -> set[int]:
-    """The code of the inverse cumulative distribution; near an edge, the code on its other side as well."""
+    """The code of the inverse cumulative distribution; within 1e-6 of a boundary, both neighbours."""
     chosen, before = set(), 0.0
     for code, weight in weights.items():
         if before - 1e-6 <= uniform <= before + weight + 1e-6:
@@ -103,8 +103,8 @@ def first_codes(rows: Sequence[Row]) -> tuple[list[list[float]], list[int], list
         codebook_size=BOOK,
         eos=EOS,
     )
-    drawn = sample(processed, sampling.first, torch.tensor([row[5] for row in rows], dtype=torch.float64))
-    return processed.tolist(), drawn.codes.tolist(), drawn.finite.tolist()
+    sampled = sample(processed, sampling.first, torch.tensor([row[5] for row in rows], dtype=torch.float64))
+    return processed.tolist(), sampled.codes.tolist(), sampled.finite.tolist()
 
 
 @settings(max_examples=150, deadline=None)
@@ -159,14 +159,14 @@ def test_samples_follow_the_filtered_distribution(settings_: SamplingParams, exp
 def test_degenerate_settings_give_the_argmax(sampling: SamplingParams, uniform: float) -> None:
     """Temperature 0, one candidate or a tiny top-p: the argmax, without NaN or division by zero (R26)."""
     logits = torch.tensor([[-3.0, 88.0, 87.0, float("-inf")]])
-    drawn = sample(logits, SamplingRows.of([sampling]).first, torch.tensor([uniform]))
-    assert drawn.codes.tolist() == [1]
-    assert drawn.finite.tolist() == [True]
+    sampled = sample(logits, SamplingRows.of([sampling]).first, torch.tensor([uniform]))
+    assert sampled.codes.tolist() == [1]
+    assert sampled.finite.tolist() == [True]
 
 
 def test_greedy_takes_the_lowest_id_of_equal_logits() -> None:
-    drawn = sample(torch.tensor([[1.0, 5.0, 5.0]]), SamplingRows.of([plain(0.0, 0, 1.0)]).first, torch.tensor([0.9]))
-    assert drawn.codes.tolist() == [1]
+    sampled = sample(torch.tensor([[1.0, 5.0, 5.0]]), SamplingRows.of([plain(0.0, 0, 1.0)]).first, torch.tensor([0.9]))
+    assert sampled.codes.tolist() == [1]
 
 
 def test_masked_code_is_never_sampled() -> None:
@@ -174,12 +174,12 @@ def test_masked_code_is_never_sampled() -> None:
     logits = torch.full((3, V), float("-inf"))
     logits[:, [4, 7]] = torch.tensor([0.0, -30.0])
     rows = SamplingRows.of([plain(10.0, 0, 1.0)] * 3)
-    drawn = sample(logits, rows.first, torch.tensor([0.0, 1.0, 0.5]))
-    assert drawn.codes.tolist() == [4, 7, 4]
+    sampled = sample(logits, rows.first, torch.tensor([0.0, 1.0, 0.5]))
+    assert sampled.codes.tolist() == [4, 7, 4]
 
 
-def test_ids_outside_the_codebook_only_ever_end_the_sequence() -> None:
-    """R27: whatever the talker says, codebook 0 gives 0 .. size - 1 or the end; never the end where a track decides."""
+def test_ids_outside_the_codebook_are_suppressed_except_eos() -> None:
+    """Their logits are the highest: eos is sampled from frame 2 on if `allow_eos`, and code 0 otherwise (R27)."""
     logits = torch.zeros(3, V)
     logits[:, BOOK:] = 50.0
     sampling = SamplingRows.of([plain(0.0, 0, 1.0)] * 3)
@@ -196,18 +196,18 @@ def test_ids_outside_the_codebook_only_ever_end_the_sequence() -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_a_broken_row_is_marked_and_its_neighbour_unharmed(bad: float) -> None:
-    """A row of NaN, of +inf, or with nothing to draw from has failed; its code is 0, an index like others."""
+def test_non_finite_row_is_marked_and_does_not_affect_others(bad: float) -> None:
+    """A row of NaN, +inf or only -inf is not finite. Its code is 0, which is a valid index."""
     logits = torch.tensor([[0.0, 3.0, 1.0], [bad] * 3, [2.0, 0.0, 1.0]])
     rows = SamplingRows.of([plain(0.9, 2, 0.9)] * 3)
-    drawn = sample(logits, rows.first, torch.full((3,), 0.01))
-    assert drawn.finite.tolist() == [True, False, True]
-    assert drawn.codes[[0, 2]].tolist() == [1, 0]
-    assert int(drawn.codes[1]) == 0
+    sampled = sample(logits, rows.first, torch.full((3,), 0.01))
+    assert sampled.finite.tolist() == [True, False, True]
+    assert sampled.codes[[0, 2]].tolist() == [1, 0]
+    assert int(sampled.codes[1]) == 0
 
 
-def test_one_nan_among_good_logits_breaks_the_row() -> None:
-    """Through the processing of codebook 0 too."""
+def test_single_nan_makes_the_row_non_finite() -> None:
+    """The penalty and masks of codebook 0 keep the NaN."""
     logits = torch.zeros(2, V)
     logits[0, 3] = float("nan")
     rows = SamplingRows.of([plain(0.9, 2, 0.9)] * 2)
@@ -223,7 +223,7 @@ def test_one_nan_among_good_logits_breaks_the_row() -> None:
     assert sample(processed, rows.first, torch.zeros(2)).finite.tolist() == [False, True]
 
 
-def test_bfloat16_logits_are_widened_before_anything_else() -> None:
+def test_bfloat16_logits_are_cast_to_float32_before_the_penalty() -> None:
     rows = SamplingRows.of([SamplingParams(1.0, 0, 1.0, 1.05, 1.0, 0, 1.0)])
     processed = process_first_code_logits(
         torch.full((1, V), 3.0, dtype=torch.bfloat16),

@@ -1,4 +1,4 @@
-"""The speaker encoder: against its formulas written once more, and the same voice whatever file it came from."""
+"""The speaker encoder against a second implementation, and on one voice in files of different formats."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from torch.nn import functional
 from legato.config.model import SpeakerEncoderConfig
 from legato.errors import ConfigError, ReferenceAudioError
 from legato.models.speaker import SpeakerEncoder, speaker_vector
-from tests.models.codec.tiny_codec import enliven
+from tests.models.codec.tiny_codec import randomize
 
 WIDTH = 24
 
 
 @pytest.fixture(scope="module")
 def encoder() -> SpeakerEncoder:
-    return enliven(SpeakerEncoder(SpeakerEncoderConfig(enc_dim=WIDTH, sample_rate_hz=24_000)), 0).requires_grad_(False)
+    return randomize(SpeakerEncoder(SpeakerEncoderConfig(enc_dim=WIDTH, sample_rate_hz=24_000)), 0).requires_grad_(
+        False
+    )
 
 
 def voice_like(rate_hz: int, seconds: float = 1.5, pitch_hz: float = 120.0) -> npt.NDArray[np.float64]:
-    """A gliding harmonic tone with formant-like weights: the same sound at any rate."""
+    """A harmonic tone with vibrato and a formant: the same sound at any sample rate."""
     time = np.arange(int(rate_hz * seconds)) / rate_hz
     phase = 2 * np.pi * (pitch_hz * time + 8.0 * np.sin(2 * np.pi * 1.5 * time))
     harmonics = [np.exp(-(((k * pitch_hz - 700.0) / 500.0) ** 2)) + 0.3 / k for k in range(1, 25)]
@@ -35,7 +37,7 @@ def voice_like(rate_hz: int, seconds: float = 1.5, pitch_hz: float = 120.0) -> n
     return np.asarray(0.2 * tone / np.abs(tone).max() * (0.6 + 0.4 * np.sin(2 * np.pi * 3.0 * time)))
 
 
-def test_equals_its_formulas(encoder: SpeakerEncoder) -> None:
+def test_equals_the_reference(encoder: SpeakerEncoder) -> None:
     weights = encoder.state_dict()
 
     def conv(x: Tensor, name: str, dilation: int = 1) -> Tensor:
@@ -68,8 +70,8 @@ def test_equals_its_formulas(encoder: SpeakerEncoder) -> None:
     assert (encoder(mel)[0] - expected).abs().max() < 1e-4 * expected.abs().max()
 
 
-def stored(samples: npt.NDArray[np.float64], rate_hz: int, kind: str) -> npt.NDArray[np.float32]:
-    """Written to a file of `kind`, read back, mixed down and brought to 24 kHz."""
+def through_file(samples: npt.NDArray[np.float64], rate_hz: int, kind: str) -> npt.NDArray[np.float32]:
+    """Write `samples` to a stereo file of `kind`, read it back, mix it down and resample it to 24 kHz."""
     container, subtype = {"int16": ("WAV", "PCM_16"), "int24": ("WAV", "PCM_24"), "float32": ("WAV", "FLOAT")}.get(
         kind, (kind.upper(), None)
     )
@@ -84,15 +86,15 @@ def stored(samples: npt.NDArray[np.float64], rate_hz: int, kind: str) -> npt.NDA
     ("rate_hz", "kind"),
     [(8_000, "int16"), (16_000, "int24"), (44_100, "float32"), (48_000, "int16"), (44_100, "flac"), (48_000, "mp3")],
 )
-def test_the_same_voice_from_any_file(encoder: SpeakerEncoder, rate_hz: int, kind: str) -> None:
-    """R59: rate, width and format of the reference change its vector no more than the format itself does."""
+def test_vector_does_not_depend_on_the_file_format(encoder: SpeakerEncoder, rate_hz: int, kind: str) -> None:
+    """The vectors of one voice at other sample rates, bit depths and containers are similar (R59)."""
     original = speaker_vector(encoder, torch.from_numpy(voice_like(24_000).astype(np.float32)))
-    other = speaker_vector(encoder, torch.from_numpy(stored(voice_like(rate_hz), rate_hz, kind)))
+    other = speaker_vector(encoder, torch.from_numpy(through_file(voice_like(rate_hz), rate_hz, kind)))
     assert functional.cosine_similarity(original, other, dim=0) > 0.98
 
 
-def test_a_reference_at_the_wrong_rate_shows(encoder: SpeakerEncoder) -> None:
-    """The control of the test above: taken as 24 kHz without resampling, and another sound."""
+def test_control_wrong_sample_rate_and_noise(encoder: SpeakerEncoder) -> None:
+    """8 kHz samples taken as 24 kHz, and noise, are less similar than the test above allows."""
     right = speaker_vector(encoder, torch.from_numpy(voice_like(24_000).astype(np.float32)))
     wrong = speaker_vector(encoder, torch.from_numpy(voice_like(8_000).astype(np.float32)))
     noise = speaker_vector(encoder, 0.2 * torch.randn(36_000, generator=torch.Generator().manual_seed(2)))
@@ -100,12 +102,12 @@ def test_a_reference_at_the_wrong_rate_shows(encoder: SpeakerEncoder) -> None:
     assert functional.cosine_similarity(right, noise, dim=0) < 0.98
 
 
-def test_too_short_a_reference(encoder: SpeakerEncoder) -> None:
+def test_shortest_reference(encoder: SpeakerEncoder) -> None:
     assert speaker_vector(encoder, torch.zeros(1_280)).isfinite().all()
     with pytest.raises(ReferenceAudioError, match="4 mel frames are too short"):
         speaker_vector(encoder, torch.zeros(1_279))
 
 
-def test_another_rate_is_refused() -> None:
+def test_other_sample_rate_is_refused() -> None:
     with pytest.raises(ConfigError, match="16000 Hz is not supported"):
         SpeakerEncoder(SpeakerEncoderConfig(enc_dim=WIDTH, sample_rate_hz=16_000))

@@ -1,1 +1,1 @@
-"""The LM inside one frame: the first code in, all codes of the frame out. Its state lives for one frame."""
+"""The code predictor: the LM over the codebooks of one frame. Its KV scratch exists for one frame."""

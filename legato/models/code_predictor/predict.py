@@ -1,4 +1,4 @@
-"""Predict one frame: the talker's hidden state and first code in, the codes of all codebooks out.
+"""Predict one frame: from the talker's hidden state and the first code, the codes of all codebooks.
 
 This is the reference implementation, one codebook at a time. The scratch of a frame (its keys and values) is allocated
 on entry of `predict_frame` and freed on return; it is private to this module.
@@ -27,7 +27,7 @@ class _FrameScratch:
 
     @staticmethod
     def allocate(predictor: CodePredictor, rows: int, like: Tensor) -> _FrameScratch:
-        """Uninitialized: a position is only read after it was written."""
+        """Allocate without initialization: each position is written before it is read."""
         stack = predictor.config.stack
         Q = predictor.config.num_codebooks
         shape = (stack.num_hidden_layers, rows, stack.num_key_value_heads, Q, stack.head_dim)
@@ -130,7 +130,7 @@ def frame_logits_uncached(
     """Logits of all residual codebooks of given frames in one call without scratch, [B, Q - 1, codebook_size].
 
     `hidden` [B, D], `codes` int64 [B, Q]; row j of the result is the distribution of codebook j + 1. Works under
-    autograd: it is the training forward, and the oracle of the stepwise one.
+    autograd: training uses it, and tests compare `predict_frame` with it.
     """
     embedded = [talker_code_embedding(codes[:, 0])]
     embedded += [predictor.model.codec_embedding[j](codes[:, j + 1]) for j in range(codes.shape[1] - 2)]
@@ -147,7 +147,7 @@ def first_inputs(talker_code_embedding: nn.Module, hidden: Tensor, first_code: T
 
 
 def first_kv_locations(predictor: CodePredictor, rows: int, like: Tensor) -> KVLocations:
-    """A fresh scratch for `rows` frames as addresses, with the positions of the first two inputs."""
+    """Allocate the scratch of `rows` frames; returns it with the locations of the first two inputs."""
     scratch = _FrameScratch.allocate(predictor, rows, like)
     return _ScratchView(scratch, 0, 2, None).locations()
 

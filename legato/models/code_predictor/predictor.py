@@ -1,4 +1,4 @@
-"""The code predictor: the language model inside one frame. Parameter names as below `talker.code_predictor.` in files.
+"""The code predictor: the LM over the codebooks of one frame. Parameter names follow `talker.code_predictor.`.
 
 Holds weights only, including the embeddings of the residual codes, which are also part of the talker's next input. It
 has no state: every frame starts from an empty scratch.
@@ -17,7 +17,7 @@ from legato.models.layers.rope import RopeTables
 
 
 class CodePredictorModel(nn.Module):
-    """The parameters below `talker.code_predictor.model.`; embedding j is of codebook j + 1, in the talker's width."""
+    """The parameters `talker.code_predictor.model.*`. Embedding j is for codebook j + 1 and has the talker's width."""
 
     def __init__(self, config: CodePredictorConfig, talker_width: int) -> None:
         super().__init__()

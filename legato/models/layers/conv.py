@@ -215,7 +215,7 @@ class ConvHistories:
     """The convolution histories of a model during one forward call.
 
     `run` passes each convolution its history, in execution order, and collects the next one. Convolutions without a
-    history are run, too.
+    history run as well and receive none.
     """
 
     def __init__(self, histories: Sequence[Tensor]) -> None:
@@ -246,5 +246,5 @@ class ConvHistories:
 
 def history_shapes(module: nn.Module) -> tuple[tuple[int, int], ...]:
     """History shapes (positions, channels) of the convolutions in `module` that have one, in order of registration."""
-    layers = (each for each in module.modules() if isinstance(each, CausalLayer))
+    layers = (layer for layer in module.modules() if isinstance(layer, CausalLayer))
     return tuple(layer.history_shape for layer in layers if layer.history_length > 0)

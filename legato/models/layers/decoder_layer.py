@@ -1,7 +1,7 @@
 """The pre-norm decoder layer of talker and code predictor: grouped-query attention with per-head norms, and SwiGLU.
 
-Where keys and values are stored, and for how long, is up to the `KVView` that the caller passes: the same arithmetic
-serves a cache of many sequences, the scratch of one frame, and a whole sequence under autograd.
+The caller passes a `KVView`, which determines where keys and values are stored, if at all. So the same layer runs on a
+KV cache of many sequences, on the scratch of one frame, and on whole sequences under autograd.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class KVView(Protocol):
         """`queries` [B, H, T, d], `keys` and `values` [B, H_kv, T, d] of this call -> attended values [B, H, T, d]."""
 
     def locations(self) -> KVLocations | None:
-        """The same as addresses; None where nothing is stored or where the host must not read positions (CUDA)."""
+        """Locations of the stored keys and values. None if none are stored, or if positions are on a CUDA device."""
 
 
 @dataclass(frozen=True, slots=True)
 class UncachedKV:
-    """Whole sequences attend to their own positions, as far as `mask` allows (see `attention`). Nothing is stored."""
+    """A `KVView` for whole sequences: attends only to the keys of this call, under `mask`, and stores nothing."""
 
     mask: Tensor
 
@@ -103,7 +103,7 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = RMSNorm(stack.hidden_size, stack.rms_norm_eps)
 
     def forward(self, x: Tensor, rope: RopeTables, kv: KVView, layer: int) -> Tensor:
-        """`x` [B, T, D] -> [B, T, D]; arguments as of `run_layers`."""
+        """`x` [B, T, D] -> [B, T, D]. `layer`: index of this layer in the stack, for `kv`."""
         x = x + self.self_attn(self.input_layernorm(x), rope, kv, layer)
         y: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return y
@@ -125,9 +125,10 @@ def run_layers(layers: Iterable[nn.Module], x: Tensor, *, rope: RopeTables, kv: 
 
 
 def causal_visibility(valid: Tensor) -> Tensor:
-    """Which keys each query of one call may see: `valid` bool [B, T] -> [B, T, T].
+    """Causal mask of one call: `valid` bool [B, T] -> bool [B, T, T], True where a query attends to a key.
 
-    A key must be valid and not later than the query; a query that is not valid sees itself, so that no row is empty.
+    A query attends to the valid keys up to its own position. An invalid query also attends to itself, because attention
+    needs at least one key per query.
     """
     T = valid.shape[1]
     square = torch.ones(T, T, dtype=torch.bool, device=valid.device)

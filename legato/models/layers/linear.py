@@ -1,6 +1,6 @@
-"""The linear layer of talker and code predictor.
+"""The linear layer of all transformers here, with weights in the same dtype as the activations or a narrower one.
 
-Its weights may be stored in a narrower dtype than the activations.
+The reference implementation converts them in each call.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from torch.nn import functional
 class Linear(nn.Linear):
     """`x @ weight.T + bias` in the dtype of `x`.
 
-    A bfloat16 checkpoint that is computed in float32 keeps its weights as mapped views of the file. Widening them in
-    each call is exact and needs no second copy; backends use faster forms of the same weights.
+    If a bfloat16 checkpoint is computed in float32, its weights stay memory-mapped in bfloat16. Converting them in each
+    call is exact and avoids a second copy. Backends use faster forms of the same weights.
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""The LM over time: one position a frame, from the prompt to the end of speech. Its state is one sequence's KV rows."""
+"""The talker: the LM over time, one position per frame. Its state is the KV slot of one sequence."""

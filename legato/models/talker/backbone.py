@@ -1,4 +1,4 @@
-"""The talker: the language model over time, one position per frame. Parameter names as below `talker.` in files.
+"""The talker: the LM over time, one position per frame. Parameter names follow `talker.` of a checkpoint.
 
 Holds weights only. The cache, the rows and their positions are arguments.
 """
@@ -19,7 +19,7 @@ from legato.models.talker.state import KVRows, TalkerCache, open_kv_view, requir
 
 
 class TextProjection(nn.Module):
-    """`fc2(silu(fc1(x)))`: from the text embedding's width to the talker's."""
+    """`fc2(silu(fc1(x)))`: text embedding width to talker width."""
 
     def __init__(self, text_width: int, width: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class TextProjection(nn.Module):
 
 
 class TalkerModel(nn.Module):
-    """The parameters below `talker.model.`: the layers and the embeddings of codes and text."""
+    """The parameters `talker.model.*`: layers, final norm, and the embeddings of codes and text."""
 
     def __init__(self, config: TalkerConfig) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class TalkerModel(nn.Module):
 
 
 class Talker(nn.Module):
-    """Prompt and frames in, hidden states out. `forward` uses a cache, `forward_uncached` does not."""
+    """Input vectors to hidden states. `forward` uses a KV cache, `forward_uncached` does not."""
 
     def __init__(self, config: TalkerConfig) -> None:
         super().__init__()

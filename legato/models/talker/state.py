@@ -1,7 +1,7 @@
-"""The talker's KV cache: one slot per sequence, allocated once for the life of an engine. State 1 of 4.
+"""The talker's KV cache: one slot per sequence, allocated once for the life of an engine.
 
-The cache does not store lengths: the caller passes each row's start position. `KVRows` names the slots of a batch; rows
-of other pools are rejected.
+It is state kind 1 of docs/states.md. The cache does not store lengths: the caller passes each row's start position.
+`KVRows` lists the slots of a batch; rows of other pools are rejected.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from legato.models.layers.decoder_layer import KVLocations
 class KVRows:
     """The talker cache slots of the rows of a batch: `index` int64 [B].
 
-    `run`: the same slots as a slice if they are consecutive (known on the host), else None. Reading a slice saves the
-    copy of a gather. A slot occurs at most once in a batch, except the spare slot, which may fill idle rows.
+    `run`: the same slots as a slice if they are consecutive and known on the host, else None. Reading a slice needs no
+    copy; a gather does. A slot occurs at most once in a batch, except the spare slot, which may fill idle rows.
     """
 
     index: Tensor
@@ -37,7 +37,7 @@ class KVRows:
     def of(slots: Sequence[int], device: torch.device | str = "cpu") -> KVRows:
         """Rows for slots known on the host. A negative slot is a `StateError`; it does not mean "from the end"."""
         if any(slot < 0 for slot in slots):
-            raise StateError(f"slots are counted from 0, and {list(slots)} has a negative one")
+            raise StateError(f"slots must not be negative: {list(slots)}")
         first = slots[0] if slots else 0
         consecutive = len(slots) > 0 and list(slots) == list(range(first, first + len(slots)))
         index = torch.tensor(list(slots), dtype=torch.int64, device=device)
@@ -45,7 +45,7 @@ class KVRows:
 
 
 def require_kv_rows(rows: KVRows) -> None:
-    """Reject a bare index and the rows of another pool (`StateError`)."""
+    """Raise `StateError` for a bare index or for the rows of another pool."""
     if not isinstance(rows, KVRows):
         raise StateError(f"the talker cache takes KVRows, not {type(rows).__name__}")
 
@@ -77,7 +77,7 @@ class TalkerCache:
 
     @property
     def bytes_per_position(self) -> int:
-        """Bytes that one position of one sequence takes, keys and values of all layers."""
+        """Size of one position of one sequence in bytes: keys and values of all layers."""
         L, _, H_kv, _, d = self.keys.shape
         return 2 * L * H_kv * d * self.keys.element_size()
 
@@ -105,7 +105,7 @@ def open_kv_view(
 
 
 def reads_row_by_row(cache: TalkerCache) -> bool:
-    """True where the host can read positions without synchronizing with a device."""
+    """True if the host can read positions without synchronizing with a device."""
     return cache.keys.device.type == "cpu"
 
 

@@ -1,6 +1,6 @@
 """Predicting a frame step by step equals one uncached call, whatever the scratch contained before.
 
-Knows only tiny random weights; each claim has its negative control.
+Weights are tiny and random. Negative controls show that the checks detect faults.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     monkeypatch.setattr(Tensor, "new_empty", poisoned)
     yield
-    assert made, "no scratch was made"
+    assert made, "no scratch was allocated"
 
 
 def run(
@@ -70,33 +70,33 @@ def test_step_by_step_equals_the_whole_frame(how: SamplingParams, width: int) ->
     """Sampling from the logits of one call over the sampled frame gives the same frame, with and without projection."""
     predictor, embedding = make_predictor(width=width, dtype=torch.float64), talker_embedding()
     data = frames(6)
-    drawn = run(predictor, embedding, data, how)
-    assert drawn.codes.shape == (6, CODEBOOKS)
-    assert torch.equal(drawn.codes[:, 0], data[1])
-    assert drawn.finite.all()
-    assert whole_agrees(predictor, embedding, data, drawn, how)
+    sampled = run(predictor, embedding, data, how)
+    assert sampled.codes.shape == (6, CODEBOOKS)
+    assert torch.equal(sampled.codes[:, 0], data[1])
+    assert sampled.finite.all()
+    assert uncached_agrees(predictor, embedding, data, sampled, how)
 
 
-def whole_agrees(
+def uncached_agrees(
     predictor: CodePredictor,
     embedding: nn.Module,
     data: tuple[Tensor, Tensor, Tensor],
-    drawn: Sampled,
+    sampled: Sampled,
     how: SamplingParams,
 ) -> bool:
     hidden, _, noise = data
     with torch.inference_mode():
-        logits = frame_logits_uncached(predictor, embedding, hidden, drawn.codes)
+        logits = frame_logits_uncached(predictor, embedding, hidden, sampled.codes)
     again = [sample(logits[:, j], residual(*[how] * len(hidden)), noise[:, j + 1]).codes for j in range(CODEBOOKS - 1)]
-    return torch.equal(torch.stack(again, dim=1), drawn.codes[:, 1:])
+    return torch.equal(torch.stack(again, dim=1), sampled.codes[:, 1:])
 
 
 @pytest.mark.parametrize("fault", ["hidden of another row", "other first code", "no query norm", "noise shifted"])
 def test_control_fault_is_detected(fault: str) -> None:
     predictor, embedding, data = make_predictor(dtype=torch.float64), talker_embedding(), frames(6)
-    drawn = run(predictor, embedding, data, WARM)
+    sampled = run(predictor, embedding, data, WARM)
     hidden, first, noise = data
-    codes = drawn.codes.clone()
+    codes = sampled.codes.clone()
     if fault == "hidden of another row":
         hidden = hidden.roll(1, dims=0)
     elif fault == "other first code":
@@ -108,7 +108,7 @@ def test_control_fault_is_detected(fault: str) -> None:
             for name, parameter in predictor.named_parameters():
                 if "q_norm" in name:
                     parameter.fill_(1.0)
-    assert not whole_agrees(predictor, embedding, (hidden, first, noise), Sampled(codes, drawn.finite), WARM)
+    assert not uncached_agrees(predictor, embedding, (hidden, first, noise), Sampled(codes, sampled.finite), WARM)
 
 
 def test_stepwise_logits_equal_uncached_logits_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,16 +117,16 @@ def test_stepwise_logits_equal_uncached_logits_in_float32(monkeypatch: pytest.Mo
     seen: list[Tensor] = []
     plain = CodePredictor.logits
 
-    def listen(self: CodePredictor, hidden: Tensor, residual: int) -> Tensor:
+    def recorded(self: CodePredictor, hidden: Tensor, residual: int) -> Tensor:
         seen.append(plain(self, hidden, residual))
         return seen[-1]
 
-    monkeypatch.setattr(CodePredictor, "logits", listen)
-    drawn = run(predictor, embedding, data, GREEDY)
+    monkeypatch.setattr(CodePredictor, "logits", recorded)
+    sampled = run(predictor, embedding, data, GREEDY)
     stepwise = torch.stack(seen, dim=1)
     seen.clear()
     with torch.inference_mode():
-        whole = frame_logits_uncached(predictor, embedding, data[0], drawn.codes)
+        whole = frame_logits_uncached(predictor, embedding, data[0], sampled.codes)
     assert (stepwise - whole).abs().max() < 1e-4
     assert (stepwise - whole.roll(1, dims=1)).abs().max() > 1.0
 
@@ -171,10 +171,10 @@ def test_non_finite_row_is_marked_and_does_not_affect_others() -> None:
     clean = run(predictor, embedding, (hidden, first, noise), WARM)
     broken = hidden.clone()
     broken[1] = float("nan")
-    drawn = run(predictor, embedding, (broken, first, noise), WARM)
-    assert drawn.finite.tolist() == [True, False, True]
-    assert torch.equal(drawn.codes[[0, 2]], clean.codes[[0, 2]])
-    assert ((drawn.codes >= 0) & (drawn.codes < CODES)).all()
+    sampled = run(predictor, embedding, (broken, first, noise), WARM)
+    assert sampled.finite.tolist() == [True, False, True]
+    assert torch.equal(sampled.codes[[0, 2]], clean.codes[[0, 2]])
+    assert ((sampled.codes >= 0) & (sampled.codes < CODES)).all()
 
 
 def test_bfloat16_and_float32_mostly_have_the_same_argmax() -> None:
@@ -200,7 +200,7 @@ def test_uncached_frame_has_gradients_for_all_used_weights() -> None:
     hidden, _, _ = frames(8, torch.float32)
     codes = torch.randint(0, CODES, (8, CODEBOOKS), generator=torch.Generator().manual_seed(3))
     torch.autograd.backward(frame_logits_uncached(predictor, embedding, hidden, codes).logsumexp(-1).sum())
-    silent = [
+    without_gradient = [
         name for name, weight in predictor.named_parameters() if weight.grad is None or not weight.grad.abs().sum() > 0
     ]
-    assert silent == [f"model.codec_embedding.{CODEBOOKS - 2}.weight"]
+    assert without_gradient == [f"model.codec_embedding.{CODEBOOKS - 2}.weight"]

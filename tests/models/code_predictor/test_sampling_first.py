@@ -1,6 +1,6 @@
 """Sampling from the top candidates is bit-identical to sampling from a full sort: ties, non-finite rows, both dtypes.
 
-Knows no model. What a draw means is held by `test_sampling.py`.
+`tests/models/test_sampling.py` checks the sampler itself against an independent reference.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ def plain(temperature: float, top_k: int, top_p: float) -> SamplingParams:
     return SamplingParams(temperature, top_k, top_p, 1.0, temperature, top_k, top_p)
 
 
-def draw_by_ranking_all(logits: Tensor, settings: SamplerSettings, uniform: Tensor) -> Sampled:
+def sample_by_full_sort(logits: Tensor, settings: SamplerSettings, uniform: Tensor) -> Sampled:
     """Reference: the same sampling with a full sort; `sample` must be bit-identical to it."""
     ranked, order = torch.sort(logits, dim=1, descending=True, stable=True)
     finite = torch.isfinite(ranked[:, 0])
     k = torch.where(settings.top_k == 0, logits.shape[1], settings.top_k).clamp(max=logits.shape[1])
     ranked = torch.where(finite[:, None], ranked, 0.0)
     greedy = (settings.temperature == 0) | (settings.top_k == 1)
-    warm = torch.where(greedy, torch.ones_like(settings.temperature), settings.temperature).double()
-    heights = (ranked - ranked[:, :1]).double() / warm[:, None]
-    weights = torch.where(ranked >= ranked.gather(1, (k - 1)[:, None]), heights.exp(), 0.0)
+    temperature = torch.where(greedy, torch.ones_like(settings.temperature), settings.temperature).double()
+    scaled = (ranked - ranked[:, :1]).double() / temperature[:, None]
+    weights = torch.where(ranked >= ranked.gather(1, (k - 1)[:, None]), scaled.exp(), 0.0)
     before = weights.cumsum(1) - weights
     mass = settings.top_p.double()[:, None] * (before + weights)[:, -1:]
     kept = (before < mass) | (before == 0) | (settings.top_p >= 1)[:, None]
@@ -51,7 +51,7 @@ WIDE = 130
 
 
 @st.composite
-def crowds(draw_: st.DrawFn) -> tuple[list[list[float]], list[SamplingParams], list[float]]:
+def batches(draw_: st.DrawFn) -> tuple[list[list[float]], list[SamplingParams], list[float]]:
     """Rows with many equal logits, some not finite, with settings and uniform numbers."""
     count = draw_(st.integers(1, 4))
     kinds = st.one_of(
@@ -68,45 +68,45 @@ def crowds(draw_: st.DrawFn) -> tuple[list[list[float]], list[SamplingParams], l
     )
     rows = draw_(st.lists(kinds, min_size=count, max_size=count))
     hows = draw_(st.lists(sampling, min_size=count, max_size=count))
-    chances = st.lists(st.floats(0, 1, exclude_max=True), min_size=count, max_size=count)
-    return rows, hows, draw_(chances)
+    uniforms = st.lists(st.floats(0, 1, exclude_max=True), min_size=count, max_size=count)
+    return rows, hows, draw_(uniforms)
 
 
 @settings(max_examples=300, deadline=None)
-@given(crowd=crowds(), dtype=st.sampled_from([torch.float32, torch.float64]))
+@given(batch=batches(), dtype=st.sampled_from([torch.float32, torch.float64]))
 def test_top_candidates_equal_a_full_sort(
-    crowd: tuple[list[list[float]], list[SamplingParams], list[float]], dtype: torch.dtype
+    batch: tuple[list[list[float]], list[SamplingParams], list[float]], dtype: torch.dtype
 ) -> None:
-    rows, hows, chances = crowd
-    data = torch.tensor(rows, dtype=dtype), SamplingRows.of(hows).first, torch.tensor(chances, dtype=torch.float64)
-    drawn, wanted = sample(*data), draw_by_ranking_all(*data)
-    assert torch.equal(drawn.finite, wanted.finite)
-    assert torch.equal(drawn.codes, torch.where(wanted.finite, wanted.codes, 0))
+    rows, hows, uniforms = batch
+    data = torch.tensor(rows, dtype=dtype), SamplingRows.of(hows).first, torch.tensor(uniforms, dtype=torch.float64)
+    sampled, wanted = sample(*data), sample_by_full_sort(*data)
+    assert torch.equal(sampled.finite, wanted.finite)
+    assert torch.equal(sampled.codes, torch.where(wanted.finite, wanted.codes, 0))
 
 
-@pytest.mark.skipif(isinstance(library(), Unavailable), reason="nothing compiled here")
+@pytest.mark.skipif(isinstance(library(), Unavailable), reason="the native kernels are not available")
 @settings(max_examples=300, deadline=None)
-@given(crowd=crowds())
-def test_native_sampler_is_the_same(crowd: tuple[list[list[float]], list[SamplingParams], list[float]]) -> None:
-    rows, hows, chances = crowd
-    data = torch.tensor(rows), SamplingRows.of(hows).first, torch.tensor(chances, dtype=torch.float64)
+@given(batch=batches())
+def test_native_sampler_is_bit_identical(batch: tuple[list[list[float]], list[SamplingParams], list[float]]) -> None:
+    rows, hows, uniforms = batch
+    data = torch.tensor(rows), SamplingRows.of(hows).first, torch.tensor(uniforms, dtype=torch.float64)
     found = library()
     assert not isinstance(found, Unavailable)
-    drawn, wanted = sample_native(found, *data), sample(*data)
-    assert torch.equal(drawn.finite, wanted.finite)
-    assert torch.equal(drawn.codes, wanted.codes)
+    sampled, wanted = sample_native(found, *data), sample(*data)
+    assert torch.equal(sampled.finite, wanted.finite)
+    assert torch.equal(sampled.codes, wanted.codes)
 
 
-@pytest.mark.skipif(isinstance(library(), Unavailable), reason="nothing compiled here")
+@pytest.mark.skipif(isinstance(library(), Unavailable), reason="the native kernels are not available")
 @settings(max_examples=200, deadline=None)
-@given(crowd=crowds(), seed=st.integers(0, 999), codes=st.integers(1, WIDE), eos=st.integers(0, WIDE - 1))
-def test_native_first_code_is_the_same(
-    crowd: tuple[list[list[float]], list[SamplingParams], list[float]], seed: int, codes: int, eos: int
+@given(batch=batches(), seed=st.integers(0, 999), codes=st.integers(1, WIDE), eos=st.integers(0, WIDE - 1))
+def test_native_first_code_is_bit_identical(
+    batch: tuple[list[list[float]], list[SamplingParams], list[float]], seed: int, codes: int, eos: int
 ) -> None:
-    rows, hows, chances = crowd
+    rows, hows, uniforms = batch
     source = torch.Generator().manual_seed(seed)
     logits, rule = torch.tensor(rows), SamplingRows.of(hows).first
-    uniform = torch.tensor(chances, dtype=torch.float64)
+    uniform = torch.tensor(uniforms, dtype=torch.float64)
     seen = torch.rand(logits.shape, generator=source) < 0.4
     frames = torch.randint(4, (len(rows),), generator=source)
     allow_eos = torch.rand(len(rows), generator=source) < 0.6
@@ -122,7 +122,7 @@ def test_native_first_code_is_the_same(
         eos=eos,
     )
     wanted = sample(processed, rule, uniform)
-    drawn = sample_first_native(
+    sampled = sample_first_native(
         *(found, logits, seen),
         frames=frames,
         allow_eos=allow_eos,
@@ -132,23 +132,23 @@ def test_native_first_code_is_the_same(
         settings=rule,
         uniform=uniform,
     )
-    assert torch.equal(drawn.finite, wanted.finite)
-    assert torch.equal(drawn.codes, wanted.codes)
+    assert torch.equal(sampled.finite, wanted.finite)
+    assert torch.equal(sampled.codes, wanted.codes)
 
 
-@pytest.mark.skipif(isinstance(library(), Unavailable), reason="nothing compiled here")
+@pytest.mark.skipif(isinstance(library(), Unavailable), reason="the native kernels are not available")
 @pytest.mark.parametrize("top_k", [0, 50])
-def test_native_sampler_is_the_same_at_the_size_of_a_codebook(top_k: int) -> None:
+def test_native_sampler_is_bit_identical_at_codebook_size(top_k: int) -> None:
     source = torch.Generator().manual_seed(top_k)
     logits = 3 * torch.randn(400, 2048, generator=source)
-    chances = torch.rand(400, dtype=torch.float64, generator=source)
+    uniforms = torch.rand(400, dtype=torch.float64, generator=source)
     how = SamplingRows.of([plain(0.9, top_k, 0.95)] * 400).first
     found = library()
     assert not isinstance(found, Unavailable)
-    wanted = sample(logits, how, chances).codes
-    assert torch.equal(sample_native(found, logits, how, chances).codes, wanted)
+    wanted = sample(logits, how, uniforms).codes
+    assert torch.equal(sample_native(found, logits, how, uniforms).codes, wanted)
     assert len(set(wanted.tolist())) > 200
-    assert not torch.equal(sample_native(found, logits, how, chances.roll(1)).codes, wanted)
+    assert not torch.equal(sample_native(found, logits, how, uniforms.roll(1)).codes, wanted)
 
 
 @pytest.mark.parametrize("ties", [1, 10, 60, 2000])
@@ -160,5 +160,5 @@ def test_ties_with_the_last_candidate_may_be_sampled(ties: int) -> None:
     logits[0, at[49 : 49 + ties - 1]] = 1.0
     logits[0, 2047] = 1.0
     last = torch.tensor([1 - 2.0**-53], dtype=torch.float64)
-    drawn = sample(logits, SamplingRows.of([plain(1.0, 50, 1.0)]).first, last)
-    assert drawn.codes.tolist() == [2047]
+    sampled = sample(logits, SamplingRows.of([plain(1.0, 50, 1.0)]).first, last)
+    assert sampled.codes.tolist() == [2047]

@@ -142,7 +142,7 @@ def test_no_clicks_at_window_boundaries() -> None:
 
 def test_streams_that_start_pause_and_end_at_different_times() -> None:
     """Rows are shuffled, and padded with invalid codes."""
-    decoder, drawn = tiny_decoder(), random.Random(3)
+    decoder, rng = tiny_decoder(), random.Random(3)
     lengths, slots = [17, 9, 30, 1], [2, 5, 0, 3]
     codes = codes_of(DECODER, max(lengths), rows=4, seed=9)
     pool = CodecStatePool(decoder.initial_history(6))
@@ -150,17 +150,17 @@ def test_streams_that_start_pause_and_end_at_different_times() -> None:
     at = [0] * 4
     parts: list[list[Tensor]] = [[] for _ in lengths]
     while at != lengths:
-        turn = [stream for stream in drawn.sample(range(4), 4) if drawn.random() < 0.6]
-        if not turn:
+        step = [stream for stream in rng.sample(range(4), 4) if rng.random() < 0.6]
+        if not step:
             continue
-        takes = [min(drawn.randint(0, 4), lengths[stream] - at[stream]) for stream in turn]
-        window = torch.randint(-1000, 99999, (len(turn), 5, DECODER.num_quantizers))
-        for row, (stream, take) in enumerate(zip(turn, takes, strict=True)):
+        takes = [min(rng.randint(0, 4), lengths[stream] - at[stream]) for stream in step]
+        window = torch.randint(-1000, 99999, (len(step), 5, DECODER.num_quantizers))
+        for row, (stream, take) in enumerate(zip(step, takes, strict=True)):
             window[row, :take] = codes[stream, at[stream] : at[stream] + take]
-        rows = CodecRows.of([slots[stream] for stream in turn])
+        rows = CodecRows.of([slots[stream] for stream in step])
         samples, history = decoder(pool.gather(rows), window, torch.tensor(takes))
         pool.scatter(rows, history)
-        for row, (stream, take) in enumerate(zip(turn, takes, strict=True)):
+        for row, (stream, take) in enumerate(zip(step, takes, strict=True)):
             valid = take * decoder.frame_samples
             assert not samples[row, valid:].any()
             parts[stream].append(samples[row, :valid])
@@ -213,12 +213,12 @@ def test_half_precision_runs_and_returns_float32() -> None:
 
 
 def unit_of(decoder: CodecDecoder, stage: int, place: int) -> nn.Module:
-    """What stands at a residual unit's place in the checkpoint's names."""
+    """The module `decoder.<stage>.block.<place>`: a residual unit or its replacement."""
     return decoder.get_submodule(f"decoder.{stage}.block.{place}")
 
 
-def idle(decoder: CodecDecoder, *which: tuple[int, int]) -> CodecDecoder:
-    """A copy in which these residual units (stage, place) add nothing."""
+def with_identity_units(decoder: CodecDecoder, *which: tuple[int, int]) -> CodecDecoder:
+    """A copy whose residual units at `which` (stage, place) return their input."""
     copied = copy.deepcopy(decoder)
     for stage, place in which:
         unit = unit_of(copied, stage, place)
@@ -228,21 +228,21 @@ def idle(decoder: CodecDecoder, *which: tuple[int, int]) -> CodecDecoder:
     return copied
 
 
-def test_units_that_add_nothing_are_passed() -> None:
-    decoder = idle(tiny_decoder(), (2, 2), (2, 4))
+def test_identity_units_are_removed() -> None:
+    decoder = with_identity_units(tiny_decoder(), (2, 2), (2, 4))
     codes = codes_of(DECODER, 20)
     oracle, histories = whole(decoder, codes), len(decoder.initial_history(1).convs)
     remove_identity_units(decoder.decoder)
-    passed = {(2, 2), (2, 4)}
+    removed = {(2, 2), (2, 4)}
     for place in ((stage, unit) for stage in (1, 2) for unit in (2, 3, 4)):
-        assert isinstance(unit_of(decoder, *place), nn.Identity if place in passed else ResidualUnit)
-    assert len(decoder.initial_history(1).convs) == histories - len(passed)
+        assert isinstance(unit_of(decoder, *place), nn.Identity if place in removed else ResidualUnit)
+    assert len(decoder.initial_history(1).convs) == histories - len(removed)
     assert torch.equal(whole(decoder, codes), oracle)
     assert error(streamed(decoder, codes, [1] * 20), oracle) <= EXACT
 
 
-def test_a_unit_with_one_weight_is_not_passed() -> None:
-    decoder = idle(tiny_decoder(), (2, 2))
+def test_unit_with_one_nonzero_bias_is_kept() -> None:
+    decoder = with_identity_units(tiny_decoder(), (2, 2))
     decoder.get_parameter("decoder.2.block.2.conv2.conv.bias")[3] = 1e-3
     remove_identity_units(decoder.decoder)
     assert isinstance(unit_of(decoder, 2, 2), ResidualUnit)

@@ -1,7 +1,7 @@
 """Tiny codecs with random weights: every layer affects the output, and nothing saturates.
 
-Usual random weights would hide most of the model (LayerScale 0.01, ConvNeXt gamma 1e-6, clamped samples), and a seam
-test on a model that ignores its past proves nothing.
+The usual initialization (LayerScale 0.01, ConvNeXt gamma 1e-6) makes most layers negligible, and its samples are
+clamped. Streaming tests on such a model could not detect a lost history.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ ENCODER = CodecEncoderConfig(
 ENCODER_FRAME_SAMPLES = 12
 
 
-def enliven(module: Module, seed: int) -> Module:
+def randomize(module: Module, seed: int) -> Module:
     """Weights that keep activations near 1: fan-in scaled, scales and norms around 1, small biases."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -106,21 +106,21 @@ def tiny_decoder(
     config: CodecDecoderConfig = DECODER, *, dtype: torch.dtype = torch.float64, seed: int = 0
 ) -> CodecDecoder:
     """A decoder whose samples have a standard deviation of about 0.3."""
-    decoder = enliven(CodecDecoder(config), seed)
+    decoder = randomize(CodecDecoder(config), seed)
     last = decoder.decoder[-1]
     codes = torch.randint(
         config.codebook_size, (1, 30, config.num_quantizers), generator=torch.Generator().manual_seed(seed)
     )
     with torch.no_grad():
-        for _ in range(2):  # the first pass ends the clamping, the second sets the level
+        for _ in range(2):  # the first pass avoids clamping, the second sets the level
             for parameter in last.parameters():
                 parameter.mul_(1e-3)
-            loudness = decoder(decoder.initial_history(1), codes)[0].std()
+            deviation = decoder(decoder.initial_history(1), codes)[0].std()
             for parameter in last.parameters():
-                parameter.mul_(0.3 / loudness)
+                parameter.mul_(0.3 / deviation)
     return decoder.to(dtype).requires_grad_(False)
 
 
 def tiny_encoder(config: CodecEncoderConfig = ENCODER, *, seed: int = 0) -> CodecEncoder:
     """A float32 encoder with frames of 12 samples."""
-    return enliven(CodecEncoder(config, ENCODER_FRAME_SAMPLES), seed)
+    return randomize(CodecEncoder(config, ENCODER_FRAME_SAMPLES), seed)

@@ -52,7 +52,7 @@ def in_windows(layer: CausalLayer, x: Tensor, sizes: list[int], *, drop: bool = 
     return torch.cat(parts, dim=1)
 
 
-def integers(module: nn.Module, seed: int) -> None:
+def set_integer_weights(module: nn.Module, seed: int) -> None:
     """Small integer weights: float32 sums of them are exact in any order."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in module.parameters():
@@ -87,7 +87,7 @@ def test_code_of_the_documentation_page_runs() -> None:
 sizes = st.lists(st.integers(1, 6), min_size=1, max_size=8)
 
 
-def drawn(rows: int, positions: int, channels: int, seed: int) -> Tensor:
+def random_integers(rows: int, positions: int, channels: int, seed: int) -> Tensor:
     """Small integers [rows, positions, channels]."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(-9, 10, (rows, positions, channels), generator=generator).float()
@@ -100,9 +100,9 @@ def drawn(rows: int, positions: int, channels: int, seed: int) -> Tensor:
 def test_convolution_in_random_windows(kernel: int, stride: int, dilation: int, steps: list[int], seed: int) -> None:
     """The reference is torch's convolution over the whole signal."""
     layer = CausalConv1d(4, 6, kernel, stride=stride, dilation=dilation)
-    integers(layer, seed)
+    set_integer_weights(layer, seed)
     windows = [step * stride for step in steps]
-    x = drawn(2, sum(windows), 4, seed)
+    x = random_integers(2, sum(windows), 4, seed)
     whole, _ = layer(x, zeros(layer, x))
     assert torch.equal(in_windows(layer, x, windows), whole)
     padded = functional.pad(x.transpose(1, 2), (layer.history_length, 0))
@@ -115,8 +115,8 @@ def test_convolution_in_random_windows(kernel: int, stride: int, dilation: int, 
 @given(kernel=st.integers(1, 7), steps=sizes, seed=st.integers(0, 99))
 def test_depthwise_convolution_in_random_windows(kernel: int, steps: list[int], seed: int) -> None:
     layer = CausalDepthwiseConv1d(4, kernel)
-    integers(layer, seed)
-    x = drawn(2, sum(steps), 4, seed)
+    set_integer_weights(layer, seed)
+    x = random_integers(2, sum(steps), 4, seed)
     whole, _ = layer(x, zeros(layer, x))
     assert torch.equal(in_windows(layer, x, steps), whole)
     padded = functional.pad(x.transpose(1, 2), (kernel - 1, 0))
@@ -128,8 +128,8 @@ def test_depthwise_convolution_in_random_windows(kernel: int, steps: list[int], 
 @given(blocks=st.integers(1, 4), stride=st.integers(1, 4), steps=sizes, seed=st.integers(0, 99))
 def test_transposed_convolution_in_random_windows(blocks: int, stride: int, steps: list[int], seed: int) -> None:
     layer = CausalConvTranspose1d(4, 6, blocks * stride, stride=stride)
-    integers(layer, seed)
-    x = drawn(2, sum(steps), 4, seed)
+    set_integer_weights(layer, seed)
+    x = random_integers(2, sum(steps), 4, seed)
     whole, _ = layer(x, zeros(layer, x))
     assert torch.equal(in_windows(layer, x, steps), whole)
     assert whole.shape[1] == x.shape[1] * stride
@@ -144,8 +144,8 @@ def test_transposed_kernel_must_be_a_multiple_of_the_stride() -> None:
 
 def test_long_window_is_split_into_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = CausalConv1d(4, 6, 3, dilation=2)
-    integers(layer, 5)
-    x = drawn(2, 50, 4, 5)
+    set_integer_weights(layer, 5)
+    x = random_integers(2, 50, 4, 5)
     whole, history = layer(x, zeros(layer, x))
     for values in (2 * 3 * 4 * 7, 1):  # blocks of 7 positions of two rows, then of one, the minimum
         monkeypatch.setattr(conv_module, "BLOCK_VALUES", values)
@@ -157,8 +157,8 @@ def test_long_window_is_split_into_blocks(monkeypatch: pytest.MonkeyPatch) -> No
 def test_history_holds_the_output_of_the_activation() -> None:
     """Applied before the call or passed as an argument: same output and history, and the input is not modified."""
     layer = CausalConv1d(4, 6, 3)
-    integers(layer, 6)
-    x = drawn(2, 9, 4, 6)
+    set_integer_weights(layer, 6)
+    x = random_integers(2, 9, 4, 6)
     kept = x.clone()
 
     def doubled(given: Tensor, out: Tensor) -> None:
@@ -183,7 +183,7 @@ def test_matmul_weight_is_a_view() -> None:
 
 @pytest.mark.parametrize("layer", [CausalConv1d(4, 4, 3, dilation=3), CausalConvTranspose1d(4, 4, 6, stride=2)])
 def test_control_dropped_history(layer: CausalLayer) -> None:
-    integers(layer, 1)
+    set_integer_weights(layer, 1)
     x = torch.randint(1, 9, (1, 12, 4)).float()
     assert torch.equal(in_windows(layer, x, [5, 7]), in_windows(layer, x, [12]))
     assert not torch.equal(in_windows(layer, x, [5, 7], drop=True), in_windows(layer, x, [12]))
@@ -192,23 +192,23 @@ def test_control_dropped_history(layer: CausalLayer) -> None:
 @settings(max_examples=40, deadline=None)
 @given(
     transposed=st.booleans(),
-    turns=st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=2, max_size=6),
+    windows=st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=2, max_size=6),
 )
-def test_rows_of_different_lengths(transposed: bool, turns: list[list[int]]) -> None:
+def test_rows_of_different_lengths(transposed: bool, windows: list[list[int]]) -> None:
     layer: CausalLayer = CausalConvTranspose1d(4, 2, 6, stride=3) if transposed else CausalConv1d(4, 2, 3, dilation=2)
-    integers(layer, 3)
-    totals = [sum(turn[row] for turn in turns) for row in range(3)]
+    set_integer_weights(layer, 3)
+    totals = [sum(lengths[row] for lengths in windows) for row in range(3)]
     assume(min(totals) > 0)
-    signal = drawn(3, max(totals), 4, 7)
+    signal = random_integers(3, max(totals), 4, 7)
     rate = 3 if transposed else 1
     history, at = zeros(layer, signal), [0, 0, 0]
     parts: list[list[Tensor]] = [[], [], []]
-    for turn in turns:
+    for lengths in windows:
         window = torch.full((3, 4, 4), 1e6)  # [rows, positions, channels]
-        for row, take in enumerate(turn):
+        for row, take in enumerate(lengths):
             window[row, :take] = signal[row, at[row] : at[row] + take]
-        y, history = layer(window, history, torch.tensor(turn))
-        for row, take in enumerate(turn):
+        y, history = layer(window, history, torch.tensor(lengths))
+        for row, take in enumerate(lengths):
             parts[row].append(y[row, : take * rate])
             at[row] += take
     for row, total in enumerate(totals):

@@ -39,10 +39,10 @@ def test_rope_keeps_norms_and_depends_on_distance_only() -> None:
     query, key = torch.randn(1, 1, 1, 8, dtype=torch.float64), torch.randn(1, 1, 1, 8, dtype=torch.float64)
 
     def score(at: int, of: int) -> float:
-        turned = apply_rope(query, rope_tables(torch.tensor([[at]]), frequencies, query.dtype))
+        rotated = apply_rope(query, rope_tables(torch.tensor([[at]]), frequencies, query.dtype))
         other = apply_rope(key, rope_tables(torch.tensor([[of]]), frequencies, key.dtype))
-        assert turned.norm() == pytest.approx(float(query.norm()))
-        return float((turned * other).sum())
+        assert rotated.norm() == pytest.approx(float(query.norm()))
+        return float((rotated * other).sum())
 
     assert score(7, 4) == pytest.approx(score(1007, 1004), abs=1e-9)
     assert abs(score(7, 4) - score(7, 5)) > 1e-3
@@ -50,8 +50,8 @@ def test_rope_keeps_norms_and_depends_on_distance_only() -> None:
 
 def test_rope_uses_the_rotate_half_layout() -> None:
     rope = rope_tables(torch.tensor([[1]]), torch.tensor([math.pi / 2, 0.0]), torch.float64)
-    turned = apply_rope(torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64).view(1, 1, 1, 4), rope)
-    assert turned.flatten().tolist() == pytest.approx([-3.0, 2.0, 1.0, 4.0], abs=1e-6)
+    rotated = apply_rope(torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64).view(1, 1, 1, 4), rope)
+    assert rotated.flatten().tolist() == pytest.approx([-3.0, 2.0, 1.0, 4.0], abs=1e-6)
 
 
 def test_rope_angles_are_float32() -> None:

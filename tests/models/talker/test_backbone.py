@@ -1,6 +1,6 @@
-"""The talker on a cache: any slicing, batch, slot and neighbour gives what one call without a cache gives.
+"""The talker with a KV cache equals one call without it, for any slices, batch and slots.
 
-Knows only tiny random weights; each claim has its negative control.
+Weights are tiny and random. Negative controls show that the tolerances detect faults.
 """
 
 from __future__ import annotations
@@ -250,12 +250,12 @@ def test_uncached_call_has_gradients_for_every_layer() -> None:
     talker, x = make_talker(talker_config(PHONES)), inputs(2, 5, torch.float32)
     hidden = talker.forward_uncached(x + talker.embed_text(torch.zeros(2, 5, 4, dtype=torch.int64)))
     torch.autograd.backward(talker.first_code_logits(hidden).logsumexp(-1).sum())
-    silent = [
+    without_gradient = [
         name
         for name, parameter in talker.named_parameters()
         if parameter.grad is None or not parameter.grad.abs().sum() > 0
     ]
-    assert silent == ["model.codec_embedding.weight"]
+    assert without_gradient == ["model.codec_embedding.weight"]
 
 
 @pytest.mark.usefixtures("reading")

@@ -1,6 +1,6 @@
-"""Prompt plans and frames become input rows: each the sum of the parts that are named, and no other.
+"""Input vectors of prompt plans and frames: each is the sum of the embeddings of its parts.
 
-Sums are checked against embeddings looked up one by one.
+The expected sums are built from single rows of the embedding tables.
 """
 
 from __future__ import annotations
