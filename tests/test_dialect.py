@@ -56,12 +56,6 @@ REMAINING: dict[str, str] = {
     "tests/kernels": """
         older_cpus.py test_linear.py
     """,
-    "tests/models/code_predictor": """
-        test_sampling_first.py
-    """,
-    "tests/models/codec": """
-        test_decoder.py
-    """,
     "tests/weights": """
         test_meta_init.py
     """,
