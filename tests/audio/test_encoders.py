@@ -187,3 +187,28 @@ def test_formats_by_name_and_by_extension() -> None:
         parse_format("midi")
     with pytest.raises(UnsupportedError, match=r"\.wav"):
         format_from_path(Path("speech"))
+
+
+@pytest.mark.parametrize("samples", [0, 1, 1920, 24_001])
+def test_both_sizes_of_a_finished_wav_are_exact(samples: int) -> None:
+    """The RIFF size counts everything after itself; the `wave` module does not check it."""
+    data = encode_samples(np.zeros(samples, np.float32), AudioFormat.WAV, RATE_HZ)
+    riff_bytes, data_bytes = (struct.unpack("<I", data[at : at + 4])[0] for at in (4, 40))
+    assert len(data) == 44 + 2 * samples
+    assert (riff_bytes, data_bytes) == (len(data) - 8, len(data) - 44)
+
+
+@pytest.mark.parametrize("gain", [3.0, 5.0, 30.0])
+@pytest.mark.parametrize("kind", list(AudioFormat))
+def test_every_format_encodes_clipped_samples(kind: AudioFormat, gain: float) -> None:
+    """A lossy encoder accepts samples above full scale, and decoders return them, even louder."""
+    loud = gain * speechlike(0.7)
+    assert np.abs(loud).max() > 1.0
+    data, clipped = (encode_samples(each, kind, RATE_HZ) for each in (loud, np.clip(loud, -1.0, 1.0)))
+    if kind in IN_FILES:
+        samples, expected = (soundfile.read(io.BytesIO(each), dtype="float32")[0] for each in (data, clipped))
+        assert np.array_equal(samples, expected)
+        quiet, _ = soundfile.read(io.BytesIO(encode_samples(0.2 * loud / gain, kind, RATE_HZ)), dtype="float32")
+        assert not np.array_equal(samples, quiet)
+    else:
+        assert data == clipped

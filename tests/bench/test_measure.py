@@ -6,14 +6,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
-from legato.bench.measure import Clock, LoadPattern, Repetitions, Target, measure_latency, measure_load
+from legato.bench.measure import Clock, LoadPattern, Repetitions, Target, audio_metrics, measure_latency, measure_load
 from legato.bench.records import ALL_STAGES, AudioMetrics, RequestRecord
 from legato.bench.summary import summaries
-from legato.bench.transports import HttpTransport, InProcessTransport, Transport, WebSocketTransport, serve_locally
+from legato.bench.transports import (
+    HttpTransport,
+    InProcessTransport,
+    Response,
+    Transport,
+    WebSocketTransport,
+    serve_locally,
+)
 from legato.bench.workload import Workload
+from legato.engine.stats import Mark, StreamTiming
 from legato.errors import InputError
+from legato.server.request_records import RequestRecord as ServerRecord
 
 FRAMES = 6
 WORKLOAD = Workload(packet_frames=(1, 2), max_frames=FRAMES)
@@ -110,3 +120,23 @@ def test_load_counts_refused_requests(name: str, tiny_target: Target, transports
     assert {record.error_code for record in records if record.audio is None} == {"queue_full"}
     assert light.audio_s_per_s > 0
     assert light.peak_bytes > 0
+
+
+def test_first_audible_sample_follows_the_leading_silence() -> None:
+    """300 ms of silence in pieces of 200 ms that arrive at 1.0 and 1.1 s; the request was sent at 0.4 s."""
+    rate_hz = 24_000
+    timing = StreamTiming()
+    for number, mark in enumerate(Mark):
+        timing.mark(mark, 0.5 + number / 100)
+    timing.audio_s = 0.4
+    samples = np.zeros(9600, np.int16)
+    samples[7200:] = 8000
+    record = ServerRecord(id="", route="", input_tokens=3, frames=5, sample_rate_hz=rate_hz, timing=timing)
+    response = Response(sent_s=0.4, pieces=((1.0, samples[:4800]), (1.1, samples[4800:])), server_record=record)
+    for start_ms, start_s in ((0.0, 1.0), (300.0, 1.1)):
+        audio = audio_metrics(record, response, start_ms=start_ms)
+        assert audio.first_sound_ms == pytest.approx(1000 * (start_s - 0.4), abs=0.01)
+        assert audio.leading_silence_ms == pytest.approx(300)
+        assert audio.first_audible_ms == pytest.approx(audio.first_sound_ms + 300, abs=0.01)
+        assert audio.arrived_ms == (600.0, 700.0)
+        assert audio.samples == 9600

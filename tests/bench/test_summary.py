@@ -91,3 +91,14 @@ def test_throughput_is_averaged_over_runs() -> None:
     (both,), (single,) = summaries(runs), summaries(runs[:1])
     assert both.requests == 2
     assert both.audio_s_per_s == pytest.approx(single.audio_s_per_s)
+
+
+def test_throughput_span_begins_with_the_first_request_and_ends_with_the_last_piece_of_any() -> None:
+    """Sent at 11 and 10 s; the one that was sent first ends last, at 13.1 s. A refused request counts for nothing."""
+    stages = [0.0] * (len(ALL_STAGES) - 2) + [100.0, 0.0]
+    late = make_record(make_request(0), at_s=11.0, audio=make_audio(stages, gaps_ms=(0.0,)))
+    early = make_record(make_request(1), at_s=10.0, audio=make_audio(stages, gaps_ms=(3000.0,)))
+    refused = make_record(make_request(2), at_s=2.0, audio=None)
+    for order in ([late, early, refused], [early, late, refused], [refused, early, late]):
+        (got,) = summaries(order)
+        assert got.audio_s_per_s == pytest.approx(2 * 0.64 / 3.1)

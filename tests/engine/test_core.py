@@ -266,3 +266,38 @@ def test_marks_are_in_order_and_stages_sum_to_first_packet() -> None:
     times = [timing.marks[mark] for mark in Mark]
     assert times == sorted(times)
     assert sum(timing.stages_s().values()) == pytest.approx(timing.first_packet_s)
+
+
+def test_marks_are_set_when_their_work_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part of the model takes a time of its own, so a mark that is set before its work shows as a wrong stage."""
+    h = harness({0: 8}, tick_s=0.0)
+    seconds = {"prefill": 4.0, "sample_first_codes": 2.0, "predict_frames": 1.0}
+
+    def take(name: str, seconds: float) -> None:
+        original = getattr(h.runner, name)
+
+        def timed(*arguments: object) -> object:
+            done = original(*arguments)
+            h.now_s += seconds if arguments[0] else 0.0
+            return done
+
+        monkeypatch.setattr(h.runner, name, timed)
+
+    for name, value in seconds.items():
+        take(name, value)
+    decode = h.codec_runner.decode
+
+    def decode_timed(*arguments: object, **options: object) -> object:
+        done = decode(*arguments, **options)  # type: ignore[arg-type]
+        h.now_s += 0.5
+        return done
+
+    monkeypatch.setattr(h.codec_runner, "decode", decode_timed)
+    h.submit("hello there", packets=(1,))
+    h.run()
+    stages = h.streams[0].timing.stages_s()
+    assert stages["prefill"] == pytest.approx(4.0)
+    assert stages["first code"] == pytest.approx(2.0)
+    assert stages["first frame"] == pytest.approx(1.0)
+    assert stages["packet fill"] == pytest.approx(0.0)
+    assert stages["codec"] == pytest.approx(0.5)

@@ -99,3 +99,18 @@ def test_snapshot_does_not_change_later() -> None:
     stats.add_frames(4)
     assert before.outcomes == {}
     assert before.frames == before.first_packet_s.count == 0
+
+
+def test_rtf_does_not_count_waits_for_text() -> None:
+    """The stream is admitted at 2 s and ends at 7.5 s; for 0.35 s of this it waits for its client."""
+    timing = finished(7.0)
+    for began_s, ended_s in ((7.0, 7.25), (7.3, 7.4)):
+        timing.text_wait_began(began_s)
+        timing.text_wait_ended(ended_s)
+    timing.packet(7.5, 0.1)
+    assert timing.later_text_wait_s == pytest.approx(0.35)
+    assert timing.real_time_factor() == pytest.approx((7.5 - 2.0 - 0.35) / 0.2)
+    stats = EngineStats()
+    stats.add_stream(timing, "eos", "", live=True, paced=False)
+    assert snapshot(stats).real_time_factor.mean == pytest.approx((7.5 - 2.0 - 0.35) / 0.2)
+    assert snapshot(stats).text_wait_s == pytest.approx(0.35)
