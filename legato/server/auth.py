@@ -199,7 +199,7 @@ class _RequestChecks:
     def _check_key(self, headers: Headers) -> str:
         """The name of the key that was sent. `ApiError` 401 if it is missing or unknown."""
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
-        candidates = [credentials.strip()] if scheme.lower() == "bearer" else []
+        candidates = [credentials.strip()] if scheme.lower() in ("bearer", "api-key") else []  # LiveKit: Api-Key
         for protocol in headers.get("sec-websocket-protocol", "").split(","):
             if protocol.strip().startswith(SUBPROTOCOL_KEY):
                 candidates.append(protocol.strip()[len(SUBPROTOCOL_KEY) :])

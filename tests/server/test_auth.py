@@ -71,6 +71,8 @@ WITH_KEY = ServerConfig(api_key=KEY)
     ("authorization", "status"),
     [
         (f"Bearer {KEY}", 200),
+        (f"Api-Key {KEY}", 200),
+        (f"Api-Key {KEY}x", 401),
         (f"bearer  {KEY} ", 200),
         ("", 401),
         (KEY, 401),

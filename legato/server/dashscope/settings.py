@@ -1,6 +1,6 @@
 """Settings of the DashScope realtime protocol (`session.update`).
 
-Every field is validated, and either applied or rejected by name.
+Every field is validated, and either applied or named as ignored.
 """
 
 from __future__ import annotations
@@ -78,17 +78,22 @@ class RealtimeSettings:
 
 
 def update_settings(old: RealtimeSettings, session: Fields, state: ServerState) -> RealtimeSettings:
-    """`old` updated by the fields in `session`; `InputError` for the first field that is invalid or not supported."""
+    """`old` updated by the fields in `session`; `InputError` for the first field that is invalid.
+
+    Fields that have no effect stay unread, so that the answer can name them.
+    """
     normalizes_text = state.tts.model.config.kind == "embedded"
-    session.refuse("pitch_rate", "the pitch cannot be changed; leave it at 1", unless=(1, 1.0))
-    session.refuse("bit_rate", "mp3 and opus use the encoder's default bit rate")
     session.refuse("speaker_embedding", "voices are cloned from a recording: upload one and pass its name as voice")
-    session.refuse("optimize_instructions", "instructions are used unchanged", unless=(False,))
-    session.refuse(
-        "enable_tn",
-        "this model always normalizes text" if normalizes_text else "this model does not normalize text",
-        unless=(normalizes_text,),
-    )
+    # What has no effect here is listed as ignored, unless it has the value that the server uses anyway. An error would
+    # drop the whole update, and the client would go on in another voice.
+    for name, used in (
+        ("pitch_rate", 1),
+        ("bit_rate", None),
+        ("optimize_instructions", False),
+        ("enable_tn", normalizes_text),
+    ):
+        if session.values.get(name) == used:
+            session.has(name)
     return RealtimeSettings(
         voice=session.text("voice", old.voice, limit=200),
         mode=session.choice("mode", MODES, old.mode),

@@ -181,12 +181,8 @@ def test_responses_are_sequential_and_words_are_reported(reader: Running) -> Non
 
 
 REJECTED: tuple[tuple[Mapping[str, object], str], ...] = (
-    ({"pitch_rate": 1.2}, "session.pitch_rate"),
-    ({"bit_rate": 64}, "session.bit_rate"),
     ({"word_timestamps": True}, "word_timestamps"),
     ({"speaker_embedding": [0.5]}, "session.speaker_embedding"),
-    ({"optimize_instructions": True}, "session.optimize_instructions"),
-    ({"enable_tn": True}, "session.enable_tn"),
     ({"speech_rate": 3}, "session.speech_rate"),
     ({"speech_rate": 1.5}, "speed"),
     ({"volume": 101}, "session.volume"),
@@ -220,6 +216,24 @@ def test_unsupported_settings_are_rejected_by_name_and_change_nothing(speaker: R
             await until(opened, "error")
             await send(opened, "input_text_buffer.commit")
             await until(opened, "response.done")
+
+    run_client(client())
+
+
+def test_settings_without_effect_are_named_and_the_others_applied(speaker: Running) -> None:
+    """The SDK sends them beside the voice: an error would leave the session in another voice."""
+    without_effect = {"pitch_rate": 1.2, "bit_rate": 64, "optimize_instructions": True, "enable_tn": True, "new": 1}
+
+    async def client() -> None:
+        async with socket(speaker) as opened:
+            await send(opened, "session.update", session={"voice": "Serena", "sample_rate": 8000, **without_effect})
+            (updated,) = await until(opened, "session.updated")
+            assert isinstance(updated["session"], dict)
+            assert (updated["session"]["voice"], updated["session"]["sample_rate"]) == ("Serena", 8000)
+            assert updated["ignored"] == [f"session.{name}" for name in without_effect]
+            harmless = {"pitch_rate": 1.0, "bit_rate": None, "optimize_instructions": False, "enable_tn": False}
+            await send(opened, "session.update", session=harmless)
+            assert (await until(opened, "session.updated"))[-1]["ignored"] == []
 
     run_client(client())
 
