@@ -1,1 +1,1 @@
-"""How a loaded model is executed: PyTorch, the CPU kernels, or CUDA graphs."""
+"""Backends, which execute a loaded model: PyTorch, the CPU kernels, or CUDA graphs."""

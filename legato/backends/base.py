@@ -1,7 +1,7 @@
-"""The `Backend` protocol: how a loaded model is executed. One object serves the engine, verification and benchmarks.
+"""The `Backend` protocol: how a loaded model is executed. The engine, verification and benchmarks use the same object.
 
-A backend is built from the reference modules of a `LoadedModel`. It may hold packed or replaced copies of them, but it
-never changes them: the reference stays available beside every backend.
+A backend is built from the reference modules of a `LoadedModel`. It may execute packed or replaced copies of them, but
+it never modifies the modules themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from legato.weights.loading import LoadedModel
 
 
 class FirstCodeInputs(NamedTuple):
-    """Inputs of sampling codebook 0, one row per sequence: `hidden` [B, D]; the others as in `models.sampling`."""
+    """Inputs for sampling codebook 0, one row per sequence.
+
+    `hidden` [B, D]: the talker's last hidden state. The other fields are those of `models.sampling`.
+    """
 
     hidden: Tensor
     seen: Tensor
@@ -36,7 +39,7 @@ class FirstCodeInputs(NamedTuple):
 
 
 class FrameInputs(NamedTuple):
-    """Inputs of predicting the rest of a frame, one row per sequence: see `predict_frame`."""
+    """Inputs for predicting codebooks 1 to Q - 1 of a frame, one row per sequence: see `predict_frame`."""
 
     hidden: Tensor
     first_code: Tensor
@@ -48,9 +51,10 @@ class FrameInputs(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchInvariance:
-    """Which operations give a row the same bits in any batch.
+    """Operations whose results for a row are bit-identical in any batch.
 
-    `talker`: up to its hidden state; `first_code`: sampling of codebook 0; `predictor`: the rest of a frame; `codec`.
+    `talker`: the hidden state. `first_code`: sampling of codebook 0. `predictor`: the other codebooks. `codec`: the
+    samples.
     """
 
     talker: bool = False
@@ -60,7 +64,7 @@ class BatchInvariance:
 
 
 class Backend(Protocol):
-    """Executes one model. State (KV cache, codec history) is an argument; results have one row per input row."""
+    """Executes one model. State (KV cache, codec history) is passed in; results have one row per input row."""
 
     @property
     def name(self) -> str:
@@ -72,23 +76,23 @@ class Backend(Protocol):
 
     @property
     def talker(self) -> Talker:
-        """The talker as it is executed: same interface as the reference."""
+        """The talker that is executed. It has the interface of the reference module."""
 
     @property
     def code_predictor(self) -> CodePredictor:
-        """The code predictor as it is executed."""
+        """The code predictor that is executed."""
 
     @property
     def decoder(self) -> CodecDecoder:
-        """The codec decoder as it is executed."""
+        """The codec decoder that is executed."""
 
     @property
     def batch_invariance(self) -> BatchInvariance:
-        """Which results do not depend on batch composition."""
+        """The operations whose results do not depend on batch composition."""
 
     @property
     def description(self) -> tuple[str, ...]:
-        """What executes, in words, for logs and records."""
+        """Kernels and devices in use, as short notes for logs and records."""
 
     @property
     def needs_torch_threads(self) -> bool:
@@ -96,7 +100,7 @@ class Backend(Protocol):
 
     @property
     def input_device(self) -> torch.device:
-        """Where inputs that are made on the host should be created."""
+        """Device on which callers should create inputs."""
 
     @property
     def decodes_in_place(self) -> bool:
@@ -105,27 +109,27 @@ class Backend(Protocol):
     def prefill(
         self, cache: TalkerCache, rows: KVRows, x: Tensor, starts: Tensor, lengths: Tensor | None, *, span: int
     ) -> Tensor:
-        """Hidden [B, D] after prompt inputs `x` [B, T, D]; arguments as of `Talker.forward`."""
+        """Hidden states [B, D] after the prompt inputs `x` [B, T, D]; arguments as for `Talker.forward`."""
 
     def decode_step(
         self, cache: TalkerCache, frames: Tensor, tokens: Tensor, rows: KVRows, positions: Tensor, *, span: int
     ) -> Tensor:
-        """Hidden [B, D] after feeding `frames` [B, Q] and text `tokens` at `positions` [B], all below `span`."""
+        """Hidden states [B, D] after `frames` [B, Q] and text `tokens` at `positions` [B], all less than `span`."""
 
     def sample(self, logits: Tensor, settings: SamplerSettings, uniform: Tensor) -> Sampled:
         """Sample one code per row from `logits` [B, V]; see `models.sampling.sample`."""
 
     def sample_first(self, inputs: FirstCodeInputs) -> Sampled:
-        """Sample codebook 0, end of speech included."""
+        """Sample codebook 0 or end of speech."""
 
     def sample_first_from_logits(self, logits: Tensor, inputs: FirstCodeInputs) -> Sampled:
-        """`sample_first` after the head: `logits` [B, V] of the talker; `inputs.hidden` is not used."""
+        """`sample_first` from the talker's `logits` [B, V]; ignores `inputs.hidden`."""
 
     def predict_frame(self, inputs: FrameInputs) -> Sampled:
         """All codes of a frame [B, Q]."""
 
     def decode_codec(self, history: CodecHistory, codes: Tensor, frames: Tensor | None) -> tuple[Tensor, CodecHistory]:
-        """Samples of `codes` [B, T, Q] and the next history; arguments as of `CodecDecoder.forward`."""
+        """Samples of `codes` [B, T, Q] and the next history; arguments as for `CodecDecoder.forward`."""
 
     def decode_codec_in_place(self, states: CodecStatePool, rows: CodecRows, codes: Tensor, frames: Tensor) -> Tensor:
         """Like `decode_codec`, with the histories of `rows` read from and written to `states`."""
@@ -134,7 +138,7 @@ class Backend(Protocol):
 def description_of(backend: Backend, *, cuda_graphs: bool | None = None) -> str:
     """The quantization note and `backend.description` on one line, for records.
 
-    `cuda_graphs`: on CUDA, whether an engine captures graphs; None where there is no engine.
+    `cuda_graphs`: whether the engine captures graphs on CUDA; None if there is no engine.
     """
     parts = [backend.model.quant_note, *backend.description]
     if cuda_graphs is not None and backend.model.device.type == "cuda" and backend.name != "cuda_graphs":

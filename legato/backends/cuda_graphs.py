@@ -1,9 +1,9 @@
-"""The CUDA graphs backend: captures the work of a step once, and replays it with one launch.
+"""The CUDA graphs backend: captures the work of an engine step once and replays it with one launch.
 
-Captured are the talker step, sampling of codebook 0, the rest of the frame, and codec windows of up to 8 frames.
-Prefill and longer windows are launched kernel by kernel. A batch is padded to the next captured number of rows; padding
-rows read and write a spare slot that is never leased. Attention spans and window lengths are rounded up likewise, and
-masked. The graphs belong to one engine: they are bound to the addresses of its KV cache and its codec states.
+The talker step, sampling of codebook 0, the rest of the frame, and codec windows of up to 8 frames are captured.
+Prefill and longer windows run eagerly. A batch is padded to the next captured number of rows; padding rows read and
+write a spare slot that is never leased. Attention spans and window lengths are rounded up in the same way and masked.
+The graphs belong to one engine: they are bound to the addresses of its KV cache and its codec states.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from legato.backends.base import Backend, BatchInvariance, FirstCodeInputs, FrameInputs
-from legato.backends.cuda_capture import Captured, Function, Recorder, fitting, sizes
+from legato.backends.cuda_capture import Captured, Function, GraphRecorder, fitting, sizes
 from legato.config.engine import EngineConfig
 from legato.config.model import PhoneTextConfig
 from legato.errors import StateError
@@ -27,7 +27,7 @@ from legato.models.sampling import Sampled, SamplerSettings
 from legato.models.talker.state import KVRows, TalkerCache
 
 LEAST_SPAN = 128
-"""The shortest attention span that is captured; shorter ones cost about as much."""
+"""The shortest captured attention span. Shorter spans would save little time."""
 WINDOW_FRAMES = (1, 2, 4, 8)
 """The codec window lengths that are captured."""
 
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def spare_slots(config: EngineConfig, device: torch.device) -> int:
-    """Spare slots that each pool needs for padding rows: one where graphs are captured (CUDA), else none."""
+    """Spare slots that each pool needs for padding rows: 1 if graphs are captured (CUDA), else 0."""
     return int(config.cuda_graphs and device.type == "cuda")
 
 
@@ -58,9 +58,9 @@ class CudaGraphsBackend:
     input_device = torch.device("cpu")
 
     def __init__(self, inner: Backend, state: EngineState, config: EngineConfig) -> None:
-        """Capture everything, which takes seconds and is logged.
+        """Capture all graphs, which takes seconds.
 
-        `UnsupportedError`, naming the switch, where something cannot be captured.
+        Raises `UnsupportedError`, which names the option to turn graphs off, if something cannot be captured.
         """
         self.inner = inner
         self.model, self.talker = inner.model, inner.talker
@@ -70,14 +70,14 @@ class CudaGraphsBackend:
         started_s = time.monotonic()
         rows = sizes(config.rows_per_call)
         with torch.inference_mode():
-            recorder = Recorder(inner.model.device)
+            recorder = GraphRecorder(inner.model.device)
             self._steps = CapturedSteps(recorder, inner, state, rows)
-            _log.info("captured %d CUDA graphs of talker and code predictor", recorder.recorded)
+            _log.info("captured %d CUDA graphs of talker and code predictor", recorder.captured)
             self._windows = CapturedWindows(
                 recorder, inner, state, sizes(min(config.max_num_seqs, config.rows_per_call))
             )
         seconds = time.monotonic() - started_s
-        _log.info("captured %d CUDA graphs for up to %d rows in %.1f s", recorder.recorded, rows[-1], seconds)
+        _log.info("captured %d CUDA graphs for up to %d rows in %.1f s", recorder.captured, rows[-1], seconds)
 
     @property
     def description(self) -> tuple[str, ...]:
@@ -126,9 +126,9 @@ class CudaGraphsBackend:
 
 
 class CapturedSteps:
-    """Talker step, first code and frame of `backend`, captured for each of `rows` and, for the step, each span."""
+    """Talker step, first code and frame of `backend`, captured for each number of rows, and the step for each span."""
 
-    def __init__(self, recorder: Recorder, backend: Backend, state: EngineState, rows: tuple[int, ...]) -> None:
+    def __init__(self, recorder: GraphRecorder, backend: Backend, state: EngineState, rows: tuple[int, ...]) -> None:
         self._rows = rows
         self._spans = sizes(state.cache.positions, LEAST_SPAN)
         self._step = {
@@ -168,9 +168,9 @@ class CapturedSteps:
 
 
 class CapturedWindows:
-    """Codec windows of `backend`, captured for each of `rows` and of `WINDOW_FRAMES`; longer ones are not captured."""
+    """Codec windows of `backend`, captured for each number of rows and each of `WINDOW_FRAMES`."""
 
-    def __init__(self, recorder: Recorder, backend: Backend, state: EngineState, rows: tuple[int, ...]) -> None:
+    def __init__(self, recorder: GraphRecorder, backend: Backend, state: EngineState, rows: tuple[int, ...]) -> None:
         self._backend = backend
         self._states = state.states
         self._rows = rows
@@ -186,7 +186,7 @@ class CapturedWindows:
         }
 
     def decode(self, rows: CodecRows, codes: Tensor, counts: Tensor) -> Tensor:
-        """Samples of `codes` [B, T, Q], of which `counts` int64 [B] frames per row are valid."""
+        """Samples of `codes` [B, T, Q]. `counts` int64 [B]: valid frames per row. Longer windows run eagerly."""
         longest = codes.shape[1]
         if longest > WINDOW_FRAMES[-1]:
             device = self._states.device

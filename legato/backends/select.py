@@ -60,9 +60,9 @@ def load_backend(
 
 
 def build_backend(model: LoadedModel, *, native: bool = True) -> TorchBackend:
-    """The backend that executes `model`. Without `native` it is always PyTorch.
+    """Build the backend that executes `model`. Without `native`, it is always `TorchBackend`.
 
-    CUDA graphs need the engine's cache and slots; `backends.cuda_graphs` captures them on top of this backend.
+    CUDA graphs need the engine's KV cache and slots: the engine wraps this backend in a `CudaGraphsBackend`.
     """
     if not native or model.device.type != "cpu":
         return TorchBackend(model)
@@ -82,18 +82,18 @@ def return_freed_memory() -> None:
 
 
 def has_fast_int8() -> bool:
-    """Whether this machine multiplies int8 weights faster than bfloat16 ones, by the kernels or by PyTorch."""
+    """Whether int8 matmuls are faster than bfloat16 ones on this machine, with the C kernels or PyTorch's."""
     return isinstance(library(), Library) or TorchKernels.detect().int8
 
 
 def check_device(device: str) -> None:
-    """`InputError` for anything but cpu, cuda and cuda:N."""
+    """Raise `InputError` unless `device` is cpu, cuda or cuda:N."""
     if not _DEVICE.fullmatch(device):
         raise InputError(f"unknown device {device!r}: use cpu, cuda or cuda:N", field="device")
 
 
 def resolve_dtype(field: str, dtype: str, *, default: str) -> str:
-    """`dtype`, or `default` for "auto"; `InputError` for an unknown one."""
+    """`dtype`, or `default` for "auto". Raises `InputError` for an unknown dtype."""
     if dtype == AUTO:
         return default
     if dtype not in DTYPES and dtype != "float16":  # `load_model` explains why float16 is not supported

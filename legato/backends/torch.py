@@ -1,7 +1,6 @@
-"""The PyTorch backend: the reference modules themselves, with faster quantized linears where torch has them.
+"""The PyTorch backend: the reference modules, with faster quantized linears where PyTorch has kernels for them.
 
-It runs on any device, and it is the base of the CPU backend, which replaces modules and overrides what the kernels do
-in one call.
+It runs on any device. The CPU backend derives from it, and replaces modules and methods by C kernels.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _Language = TypeVar("_Language", bound=nn.Module)
 
 
 class TorchBackend:
-    """Executes the modules of `model` by PyTorch. `reason`: why the C kernels are not used, for the description."""
+    """Executes the modules of `model` in PyTorch. `reason`: why the C kernels are not used, for the description."""
 
     name = "torch"
     decodes_in_place = False
@@ -44,7 +43,7 @@ class TorchBackend:
         self.batch_invariance = BatchInvariance()
 
     def _executed(self, language: _Language) -> _Language:
-        """Quantized linears by torch's kernels; bfloat16 linears that compute in float32 widened once."""
+        """A copy of `language` to execute: quantized linears use PyTorch's kernels, other linears the compute dtype."""
         dtype, kernels = self.model.language_dtype, self._torch_kernels
 
         def replacement(_name: str, child: nn.Module) -> nn.Module | None:
@@ -57,9 +56,9 @@ class TorchBackend:
         return replace_modules(language, replacement)
 
     def release_replaced_weights(self) -> None:
-        """Drop the reference weights that this backend executes from copies of its own (packed, widened, quantized).
+        """Release the reference weights of which this backend executes a packed or converted copy.
 
-        Nothing runs them after loading, except verification. Afterwards `model` has meta tensors in their places.
+        Only verification runs the reference modules after loading. The released weights of `model` are meta tensors.
         """
         model = self.model
         self.model = replace(

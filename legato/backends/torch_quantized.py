@@ -1,4 +1,4 @@
-"""Quantized linears by PyTorch's own CPU kernels. Used where the C kernels are not available."""
+"""Quantized linears that use PyTorch's CPU kernels. They are used where the C kernels are not available."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from legato.weights.quantized_linear import GROUP, TINY, Int4Linear, Int8Linear,
 
 @dataclass(frozen=True, slots=True)
 class TorchKernels:
-    """The quantized kernels of PyTorch that are fast on this CPU: int8, int8 with VNNI, int4."""
+    """Which quantized PyTorch kernels are fast on this CPU. `vnni`: int8 kernels with VNNI."""
 
     int8: bool
     vnni: bool
@@ -21,14 +21,14 @@ class TorchKernels:
 
     @staticmethod
     def detect() -> TorchKernels:
-        """The int8 kernels are for x86, the int4 kernels for AVX2 and above."""
+        """Detect the kernels of this CPU. The int8 kernels need x86, the int4 kernels at least AVX2."""
         vector = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
         int8 = vector and "x86" in torch.backends.quantized.supported_engines
         return TorchKernels(int8=int8, vnni=int8 and bool(torch.cpu._is_vnni_supported()), int4=vector)
 
 
 def torch_linear(linear: QuantizedLinear, kernels: TorchKernels, dtype: torch.dtype) -> nn.Module:
-    """The fast form of `linear` if this CPU has it, else an ordinary linear of the dequantized weights."""
+    """A linear that uses a fast kernel for `linear` or, if there is none, a linear of the dequantized weights."""
     if isinstance(linear, Int8Linear) and kernels.int8:
         return TorchInt8Linear(linear, levels=127 if kernels.vnni else 63)
     if isinstance(linear, Int4Linear) and kernels.int4:
@@ -37,10 +37,10 @@ def torch_linear(linear: QuantizedLinear, kernels: TorchKernels, dtype: torch.dt
 
 
 class TorchInt8Linear(nn.Module):
-    """int8 weights times activations quantized to int8, accumulated in integers: independent of summation order.
+    """int8 weights times activations quantized to int8, accumulated in integers, so summation order does not matter.
 
-    Each row of the input has its own scale and is quantized to -levels .. levels. 127 levels need VNNI; without it the
-    kernel accumulates in 16 bits, which would overflow, and 63 levels are used.
+    Each input row has its own scale and is quantized to the range -levels to levels. `levels` is 127 with VNNI. Without
+    VNNI the kernel accumulates in 16 bits, so `levels` is 63 to avoid overflow.
     """
 
     def __init__(self, linear: Int8Linear, *, levels: int) -> None:
@@ -53,7 +53,7 @@ class TorchInt8Linear(nn.Module):
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes that one call reads: the packed numbers and one scale per output."""
+        """Bytes that one call reads: the packed weights and one scale per output."""
         return self.out_features * (self.in_features + 4)
 
     def forward(self, x: Tensor) -> Tensor:

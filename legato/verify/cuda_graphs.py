@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from legato.backends.base import FrameInputs
-from legato.backends.cuda_capture import Recorder
+from legato.backends.cuda_capture import GraphRecorder
 from legato.backends.cuda_graphs import CapturedSteps, CapturedWindows, EngineState
 from legato.engine.codec_state import CodecPool
 from legato.engine.kv_cache import KVPool
@@ -57,7 +57,7 @@ def check_cuda_graphs(target: Target) -> Iterator[CheckLine]:
     cache = TalkerCache.allocate(stack, CAPTURED_ROWS + 1, NUM_POSITIONS + 1, dtype, target.device)
     kv_pool = KVPool(cache, spare=1, poison=True)
     states = CodecStatePool(target.backend.decoder.initial_history(1))
-    recorder = Recorder(target.device)
+    recorder = GraphRecorder(target.device)
     state = EngineState(cache, states, spare_kv=kv_pool.spare, spare_codec=0)
     captured = CapturedSteps(recorder, target.backend, state, (CAPTURED_ROWS,))
     yield from _talker(target, captured)
@@ -136,7 +136,7 @@ def _frames(target: Target, captured: CapturedSteps) -> Iterator[CheckLine]:
         yield line("noise of another codebook", other, Kind.CONTROL)
 
 
-def _windows(target: Target, recorder: Recorder) -> Iterator[CheckLine]:
+def _windows(target: Target, recorder: GraphRecorder) -> Iterator[CheckLine]:
     """Replayed codec windows against one decode of all frames."""
     decoder = target.backend.decoder
     lengths = [sum(counts[row] for counts in WINDOW_FRAMES) for row in range(ROWS)]

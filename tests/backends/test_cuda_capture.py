@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from legato.backends.cuda_capture import Captured, Recorder, fitting, sizes
+from legato.backends.cuda_capture import Captured, GraphRecorder, fitting, sizes
 from legato.errors import StateError
 from tests.engine.conftest import Cuda
 
@@ -27,7 +27,7 @@ def scaled(x: Tensor, factor: Tensor) -> tuple[Tensor, ...]:
 
 def captured(rows: int = 4) -> Captured:
     idle = (torch.zeros(rows, 3, device=AT), torch.ones(rows, dtype=torch.int64, device=AT))
-    return Captured(Recorder(AT), "a test", scaled, idle)
+    return Captured(GraphRecorder(AT), "a test", scaled, idle)
 
 
 def test_replay_equals_call_for_any_number_of_rows() -> None:
@@ -51,7 +51,7 @@ def test_padding_rows_are_idle_after_a_larger_call() -> None:
         return (values,)
 
     idle = (torch.full((4,), spare, device=AT), torch.zeros(4, device=AT))
-    work = Captured(Recorder(AT), "a test", keep, idle)
+    work = Captured(GraphRecorder(AT), "a test", keep, idle)
     work(torch.tensor([0, 1, 2, 3]), torch.tensor([1.0, 2.0, 3.0, 4.0]))
     pool.fill_(7.0)
     work(torch.tensor([1, 0]), torch.tensor([5.0, 6.0]))
@@ -60,7 +60,7 @@ def test_padding_rows_are_idle_after_a_larger_call() -> None:
 
 def test_control_host_value_is_fixed_by_the_capture() -> None:
     gain = [2.0]
-    work = Captured(Recorder(AT), "a test", lambda x: (x * gain[0],), (torch.zeros(1, 1, device=AT),))
+    work = Captured(GraphRecorder(AT), "a test", lambda x: (x * gain[0],), (torch.zeros(1, 1, device=AT),))
     gain[0] = 5.0
     assert work(torch.ones(1, 1))[0].tolist() == [[2.0]]
 

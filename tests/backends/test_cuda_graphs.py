@@ -15,7 +15,7 @@ from torch import Tensor
 
 from legato.backends import cuda_graphs as graphs
 from legato.backends.base import FirstCodeInputs, FrameInputs
-from legato.backends.cuda_capture import Recorder, fitting, sizes
+from legato.backends.cuda_capture import GraphRecorder, fitting, sizes
 from legato.backends.cuda_graphs import (
     CapturedSteps,
     CapturedWindows,
@@ -41,7 +41,15 @@ from tests.fake_cuda import on_device
 from tests.models.tiny_talker import CODEBOOKS, CODES
 
 SLOTS, POSITIONS = 3, 16
-SHARP = SamplingParams(0.3, 5, 0.7, 1.3, 1.4, 3, 0.6)
+SHARP = SamplingParams(
+    temperature=0.3,
+    top_k=5,
+    top_p=0.7,
+    repetition_penalty=1.3,
+    predictor_temperature=1.4,
+    predictor_top_k=3,
+    predictor_top_p=0.6,
+)
 Settings = Sequence[SamplingParams]
 
 
@@ -57,7 +65,15 @@ def device_backend() -> TorchBackend:
     talker, predictor, decoder = deepcopy(tiny_talker()), deepcopy(tiny_predictor()), deepcopy(tiny_decoder())
     for module in (talker, predictor, decoder):
         on_device(module)
-    return TorchBackend(LoadedModel(Path(), tiny_config(), talker, predictor, decoder))
+    return TorchBackend(
+        LoadedModel(
+            folder=Path(),
+            config=tiny_config(),
+            talker=talker,
+            code_predictor=predictor,
+            decoder=decoder,
+        )
+    )
 
 
 def called() -> tuple[TorchBackend, KVPool]:
@@ -76,7 +92,7 @@ def state_of(backend: TorchBackend, pool: KVPool, codec: CodecPool | None = None
 
 def captured_steps() -> tuple[CapturedSteps, KVPool]:
     backend, pool = called()
-    return CapturedSteps(Recorder(backend.input_device), backend, state_of(backend, pool), sizes(SLOTS)), pool
+    return CapturedSteps(GraphRecorder(backend.input_device), backend, state_of(backend, pool), sizes(SLOTS)), pool
 
 
 def filled(values: Tensor, rows: int, filler: int = 0) -> Tensor:
@@ -191,7 +207,9 @@ def codec_pool(backend: TorchBackend, spare: int = 1) -> CodecPool:
 def test_captured_codec_windows_equal_calls_over_whole_streams() -> None:
     chance, (backend, pool) = torch.Generator().manual_seed(6), called()
     ours_pool, plain_pool = codec_pool(backend), codec_pool(backend)
-    graph = CapturedWindows(Recorder(backend.input_device), backend, state_of(backend, pool, ours_pool), sizes(SLOTS))
+    graph = CapturedWindows(
+        GraphRecorder(backend.input_device), backend, state_of(backend, pool, ours_pool), sizes(SLOTS)
+    )
     leases = [(ours_pool.acquire(StreamId(at)), plain_pool.acquire(StreamId(at))) for at in range(SLOTS)]
     for trial in range(6):
         rows = 1 + trial % SLOTS

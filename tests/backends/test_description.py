@@ -61,7 +61,15 @@ def test_description_mentions_cuda_graphs_on_cuda_with_an_engine_only() -> None:
         talker, predictor, decoder = deepcopy(tiny_talker()), deepcopy(tiny_predictor()), deepcopy(tiny_decoder())
         for part in (talker, predictor, decoder):
             on_device(part)
-        on_cuda = build_backend(LoadedModel(Path(), tiny_config(), talker, predictor, decoder))
+        on_cuda = build_backend(
+            LoadedModel(
+                folder=Path(),
+                config=tiny_config(),
+                talker=talker,
+                code_predictor=predictor,
+                decoder=decoder,
+            )
+        )
         assert isinstance(on_cuda, TorchBackend)
         assert description_of(on_cuda) == "PyTorch on cuda:0"
         assert description_of(on_cuda, cuda_graphs=True) == "PyTorch on cuda:0; CUDA graphs"

@@ -18,8 +18,16 @@ from legato.types import SamplingParams
 from legato.weights.loading import load_model
 from tests.conftest import TinyCheckpoint
 
-COMPILED = pytest.mark.skipif(isinstance(library(), Unavailable), reason="nothing compiled here")
-WARM = SamplingParams(0.9, 12, 1.0, 1.05, 0.9, 12, 0.95)
+NATIVE = pytest.mark.skipif(isinstance(library(), Unavailable), reason="no CPU kernels here")
+WARM = SamplingParams(
+    temperature=0.9,
+    top_k=12,
+    top_p=1.0,
+    repetition_penalty=1.05,
+    predictor_temperature=0.9,
+    predictor_top_k=12,
+    predictor_top_p=0.95,
+)
 SLOTS, POSITIONS = 8, 12
 
 
@@ -29,7 +37,7 @@ def backend(request: pytest.FixtureRequest, tiny_checkpoint: TinyCheckpoint) -> 
     return load_backend(tiny_checkpoint("tiny-custom-voice"), quant=quant)
 
 
-@COMPILED
+@NATIVE
 def test_native_parts_are_batch_invariant(backend: Backend) -> None:
     assert backend.batch_invariance == BatchInvariance(talker=True, first_code=True, predictor=True, codec=True)
 
@@ -52,12 +60,19 @@ def spoken(backend: Backend, frames: Tensor, tokens: Tensor, slots: list[int], n
         starts, rows = torch.full((len(slots),), at), KVRows.of(slots)
         hidden.append(backend.decode_step(cache, frames[:, at], tokens[:, at], rows, starts, span=at + 1))
     settings = SamplingRows.of([WARM] * len(slots)).residual
-    inputs = FrameInputs(hidden[-1], frames[:, 1, 0], settings.temperature, settings.top_k, settings.top_p, noise)
+    inputs = FrameInputs(
+        hidden=hidden[-1],
+        first_code=frames[:, 1, 0],
+        temperature=settings.temperature,
+        top_k=settings.top_k,
+        top_p=settings.top_p,
+        noise=noise,
+    )
     drawn = backend.predict_frame(inputs)
     return (*hidden, backend.talker.first_code_logits(hidden[-1]), drawn.codes)
 
 
-@COMPILED
+@NATIVE
 @settings(max_examples=20, deadline=None)
 @given(slots=st.lists(st.integers(0, SLOTS - 1), min_size=2, max_size=SLOTS, unique=True), seed=st.integers(0, 99))
 def test_row_is_the_same_alone_and_batched(backend: Backend, slots: list[int], seed: int) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import legato
 from legato.api import CloneReference
-from legato.backends.cuda_capture import Captured, Recorder
+from legato.backends.cuda_capture import Captured, GraphRecorder
 from legato.backends.select import build_backend
 from legato.backends.torch import TorchBackend
 from legato.config.engine import EngineConfig
@@ -137,7 +137,7 @@ def test_uncapturable_step_fails_at_start_and_names_the_option(monkeypatch: pyte
 def test_capture_of_synchronizing_function_is_refused() -> None:
     at = torch.device("cuda", 0)
     with fake_cuda(), torch.inference_mode(), pytest.raises(UnsupportedError, match=r"a test could not be") as refused:
-        Captured(Recorder(at), "a test", lambda x: (x * float(x.sum()),), (torch.ones(2, device=at),))
+        Captured(GraphRecorder(at), "a test", lambda x: (x * float(x.sum()),), (torch.ones(2, device=at),))
     assert refused.value.field == "cuda_graphs"
 
 

@@ -1,1 +1,1 @@
-"""Recordings of what Legato does today, seen from outside. A rename must change none of them."""
+"""Recordings of Legato's behaviour as seen from outside. A refactoring must not change them."""

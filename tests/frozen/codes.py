@@ -1,21 +1,22 @@
 """Codes and samples of tiny checkpoints, and lengths of the embedded voice.
 
-The codes of the embedded voice are recorded in `tests/fixtures/voice/codes.json` (see `tests/test_voice.py`), with the
-draws that another CPU may round differently. They are not recorded again here: only what does not depend on rounding
-is, which is the length of an utterance and why it ended.
+The codes of the embedded voice are recorded in `tests/fixtures/voice/codes.json` (see `tests/test_voice.py`), which
+marks codes that another CPU may round differently. Here only results that do not depend on rounding are recorded: the
+length of each utterance and its finish reason.
 
-The codes of the tiny checkpoints are drawn without compiled kernels. Kernels of two CPUs still differ in the last bits
-(AVX2 and AVX-512), so recording refuses a case whose codes change when all weights change by a factor of 1e-5.
-Samples differ by the same bits: some are recorded, and compared with a tolerance.
+The tiny checkpoints run in PyTorch, without Legato's kernels. Even so, CPUs differ in the last bits (AVX2 and AVX-512),
+so a case is not recorded if its codes change when all weights change by a factor of about 1e-5. Samples differ in the
+last bits, too: some are recorded, and compared with a tolerance.
 """
 
 from __future__ import annotations
 
 import legato
-from tests.frozen.subjects import NUDGE, Subjects, drawn
+from tests.frozen.subjects import WEIGHT_NOISE, Subjects, generate
 
 FRAMES = 12
 SAMPLE_STEP = 480
+"""One of this many samples is recorded."""
 CASES: tuple[tuple[str, str, str, int], ...] = (
     ("tiny-custom-voice", "Good morning, and welcome.", "", 1),
     ("tiny-custom-voice", "Good morning, and welcome.", "", 2),
@@ -26,39 +27,41 @@ CASES: tuple[tuple[str, str, str, int], ...] = (
     ("tiny-voice-design", "Good morning, and welcome.", "", 2),
     ("tiny-embedded", "It was 98.6°F at 9 a.m.", "", 1),
 )
-"""Checkpoint, text, transcript of the recording to clone ("": speaker vector alone), seed."""
+"""Checkpoint, text, transcript of the reference recording ("": clone from the speaker vector only), seed."""
 
 
 def take(subjects: Subjects) -> object:
-    """Codes of each case, and some of its samples."""
+    """The codes of each case, and some of its samples."""
     lines: list[object] = []
     for kind, text, transcript, seed in CASES:
-        said = drawn(subjects.folder(kind), text, transcript=transcript, seed=seed, frames=FRAMES)
-        sketch = [round(float(value), 5) for value in said.samples[::SAMPLE_STEP]]
+        speech = generate(subjects.folder(kind), text, transcript=transcript, seed=seed, frames=FRAMES)
+        some_samples = [round(float(value), 5) for value in speech.samples[::SAMPLE_STEP]]
         case = {"checkpoint": kind, "text": text, "transcript": transcript, "seed": seed}
-        lines.append({**case, "codes": said.codes, "sample_count": len(said.samples), "samples": sketch})
+        lines.append({**case, "codes": speech.codes, "sample_count": len(speech.samples), "samples": some_samples})
     return lines
 
 
-def unsafe(subjects: Subjects) -> list[str]:
-    """The cases whose codes are too close to others to be recorded."""
+def rounding_dependent(subjects: Subjects) -> list[str]:
+    """The cases whose codes could differ on another CPU."""
     return [
         f"{kind} {seed}"
         for kind, text, transcript, seed in CASES
-        if drawn(subjects.folder(kind), text, transcript=transcript, seed=seed, frames=FRAMES).codes
-        != drawn(subjects.folder(kind), text, transcript=transcript, seed=seed, frames=FRAMES, nudge=NUDGE).codes
+        if generate(subjects.folder(kind), text, transcript=transcript, seed=seed, frames=FRAMES).codes
+        != generate(
+            subjects.folder(kind), text, transcript=transcript, seed=seed, frames=FRAMES, weight_noise=WEIGHT_NOISE
+        ).codes
     ]
 
 
 def take_embedded(_subjects: Subjects) -> object:
-    """The embedded voice through the Python API: lengths and ends, whole and cut."""
+    """Lengths and finish reasons of the embedded voice, with and without a limit of frames."""
     lines: list[object] = []
     with legato.load("embedded") as tts:
         for voice in tts.voices():
             for seed in (1, 2):
                 for frames in (0, FRAMES):
-                    said = tts.say("Good morning.", voice=voice.name, seed=seed, max_frames=frames)
+                    speech = tts.say("Good morning.", voice=voice.name, seed=seed, max_frames=frames)
                     case = {"voice": voice.name, "dialect": voice.dialect, "seed": seed, "max_frames": frames}
-                    end = {"frames": said.frames, "finish_reason": said.finish_reason.value}
-                    lines.append({**case, **end, "samples": len(said.samples), "rate_hz": said.sample_rate_hz})
+                    end = {"frames": speech.frames, "finish_reason": speech.finish_reason.value}
+                    lines.append({**case, **end, "samples": len(speech.samples), "rate_hz": speech.sample_rate_hz})
     return lines

@@ -1,4 +1,4 @@
-"""Replaces what differs between runs in a message: ids, times, the version, and the cut into packets."""
+"""Mask the parts of messages that differ between runs: ids, times, the version, and packet boundaries."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ import legato
 IDS = frozenset({"id", "event_id", "response_id", "item_id", "request_id", "session_id", "x-request-id"})
 TIMES = frozenset({"timing", "server-timing", "date", "created_at"})
 HEARD = frozenset({"sent_samples", "heard_text", "heard_chars", "heard_error_chars"})
-"""In a report of an interruption these depend on when it came."""
+"""Fields of an interruption report that depend on the time of the interruption."""
 BY_CLOCK = frozenset({"played_samples"})
-"""So does this, unless the client said what it has played."""
+"""Fields that depend on it only if the client did not report what it had played."""
 
 Message = dict[str, object]
 PACKED = ("audio", "words")
+"""Kinds of entries that are merged, in the order in which they are recorded."""
 
 
 def masked(value: object, *, also: frozenset[str] = frozenset()) -> object:
-    """`value` with the fields that differ between runs replaced by marks. Prose of errors is replaced too."""
+    """`value` with placeholders for the fields that differ between runs, and for the text of error messages.
+
+    `also`: names of further fields to replace.
+    """
     if isinstance(value, Mapping):
         if value.get("played_by") == "clock":
             also = also | BY_CLOCK
@@ -42,32 +46,32 @@ def _field(name: str, value: object, also: frozenset[str]) -> object:
 
 
 class Transcript:
-    """Messages in the order in which they came. Packets that follow each other are one entry, however they were cut.
+    """Messages in order. Consecutive packets are merged into one entry.
 
-    How an utterance is cut into packets depends on the speed of the machine, and so does where between packets its
-    word times come: in one run of packets, audio comes first, then all words.
+    The packet boundaries of an utterance, and the places of word times between packets, depend on the speed of the
+    machine. In a sequence of packets, the audio is therefore recorded first, then all words.
     """
 
     def __init__(self) -> None:
         self.entries: list[Message] = []
 
     def add(self, message: Mapping[str, object]) -> None:
-        """A message that is recorded as it is, apart from masks."""
+        """Record a message, masked."""
         body = masked(message)
         assert isinstance(body, dict)
         self.entries.append(body)
 
     def audio(self, kind: str, samples: int, fields: Mapping[str, object]) -> None:
-        """A packet with so many samples; `fields` are those of its message, without audio."""
+        """Record a packet of `samples` samples. `fields`: the fields of its message, without the audio."""
         body = masked(fields)
-        self._packed(kind, {"packed": "audio", "fields": body, "samples": samples})
+        self._merge(kind, {"packed": "audio", "fields": body, "samples": samples})
 
     def words(self, kind: str, words: object, fields: Mapping[str, object]) -> None:
-        """Word times that came between packets."""
+        """Record word times between packets."""
         assert isinstance(words, list)
-        self._packed(kind, {"packed": "words", "fields": masked(fields), "words": words})
+        self._merge(kind, {"packed": "words", "fields": masked(fields), "words": words})
 
-    def _packed(self, kind: str, entry: Message) -> None:
+    def _merge(self, kind: str, entry: Message) -> None:
         entry["type"] = kind
         run: list[Message] = []
         while self.entries and "packed" in self.entries[-1]:

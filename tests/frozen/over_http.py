@@ -1,4 +1,4 @@
-"""Transcripts of the HTTP routes: answers, headers, server-sent events, refusals."""
+"""Transcripts of the HTTP routes: responses, headers, server-sent events, and errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.frozen.masks import Message, Transcript, masked
 from tests.frozen.subjects import Subjects
 
 SPEECH = "/v1/audio/speech"
-WISH: Message = {"model": "tiny", "voice": "ryan", "input": "Some words.", "seed": 3, "max_new_tokens": 6}
+REQUEST: Message = {"model": "tiny", "voice": "ryan", "input": "Some words.", "seed": 3, "max_new_tokens": 6}
 PAGES = ("/health", "/ready", "/v1/models", "/v1/models/tiny", "/v1/audio/voices")
 UNSTABLE = ("date", "server-timing", "x-request-id")
 """Headers of which only the presence is recorded."""
@@ -45,23 +45,23 @@ BROKEN: tuple[tuple[str, str, bytes, str], ...] = (
 
 
 def take(subjects: Subjects) -> object:
-    """Every kind of answer of the speech route, pages, and refusals."""
-    with httpx.Client(base_url=subjects.speaker(), timeout=60) as web:
+    """Responses of the speech route in every format, GET routes, and errors."""
+    with httpx.Client(base_url=subjects.voices_url(), timeout=60) as web:
         return {
             "pages": {path: _page(web.get(path)) for path in PAGES},
             "formats": [_sound(web, fields) for fields in _formats()],
             "events": _events(web),
             "request": _request(web),
-            "refused": [_refused(web.post(SPEECH, json={**WISH, **fields}), fields) for fields in REFUSED],
+            "refused": [_refused(web.post(SPEECH, json={**REQUEST, **fields}), fields) for fields in REFUSED],
             "broken": [_broken(web, *case) for case in BROKEN],
         }
 
 
 def take_words(subjects: Subjects) -> object:
     """Server-sent events with word times."""
-    with httpx.Client(base_url=subjects.reader(), timeout=60) as web:
-        wish = {"input": "One two. Three!", "response_format": "pcm", "stream_format": "sse", "word_timestamps": True}
-        return _told(web.post(SPEECH, json=wish).text)
+    with httpx.Client(base_url=subjects.words_url(), timeout=60) as web:
+        fields = {"input": "One two. Three!", "response_format": "pcm", "stream_format": "sse", "word_timestamps": True}
+        return _transcript(web.post(SPEECH, json=fields).text)
 
 
 def _formats() -> list[Message]:
@@ -70,41 +70,41 @@ def _formats() -> list[Message]:
     return [*whole, *streamed, {"response_format": "wav", "sample_rate": 16_000, "stream": False, "unknown_field": 1}]
 
 
-def _page(answer: httpx.Response) -> object:
+def _page(response: httpx.Response) -> object:
     return {
-        "status": answer.status_code,
-        "headers": _headers(answer, but=("content-length",)),
-        "body": masked(answer.json()),
+        "status": response.status_code,
+        "headers": _headers(response, but=("content-length",)),
+        "body": masked(response.json()),
     }
 
 
-def _headers(answer: httpx.Response, *, but: tuple[str, ...] = ()) -> dict[str, str]:
-    items = ((name.lower(), value) for name, value in answer.headers.items())
+def _headers(response: httpx.Response, *, but: tuple[str, ...] = ()) -> dict[str, str]:
+    items = ((name.lower(), value) for name, value in response.headers.items())
     return {name: "<any>" if name in UNSTABLE else value for name, value in sorted(items) if name not in but}
 
 
 def _sound(web: httpx.Client, fields: Message) -> object:
-    """The answer and how its body begins. Compressed formats have no fixed length: their encoders differ."""
-    answer = web.post(SPEECH, json={**WISH, **fields})
-    data = answer.content
+    """The response and the start of its body. The length of compressed formats depends on the encoder's version."""
+    response = web.post(SPEECH, json={**REQUEST, **fields})
+    data = response.content
     exact = fields["response_format"] in ("pcm", "wav")
     begin = {"pcm": b"", "wav": data[:44], "flac": data[:4], "mp3": data[:2]}[str(fields["response_format"])]
     return {
         "fields": fields,
-        "status": answer.status_code,
-        "headers": _headers(answer, but=() if exact else ("content-length",)),
-        "has_length": "content-length" in answer.headers,
+        "status": response.status_code,
+        "headers": _headers(response, but=() if exact else ("content-length",)),
+        "has_length": "content-length" in response.headers,
         "begin": begin.hex(),
         "bytes": len(data) if exact else "<bytes>",
     }
 
 
 def _events(web: httpx.Client) -> object:
-    answer = web.post(SPEECH, json={**WISH, "response_format": "pcm", "stream_format": "sse"})
-    return {"status": answer.status_code, "headers": _headers(answer), "told": _told(answer.text)}
+    response = web.post(SPEECH, json={**REQUEST, "response_format": "pcm", "stream_format": "sse"})
+    return {"status": response.status_code, "headers": _headers(response), "events": _transcript(response.text)}
 
 
-def _told(text: str) -> list[Message]:
+def _transcript(text: str) -> list[Message]:
     transcript = Transcript()
     assert text.endswith("\n\n")
     for line in text.removesuffix("\n\n").split("\n\n"):
@@ -121,21 +121,25 @@ def _told(text: str) -> list[Message]:
 
 
 def _request(web: httpx.Client) -> object:
-    """The record of a finished request, without its times and without what the sockets took."""
-    answer = web.post(SPEECH, json={**WISH, "response_format": "wav", "stream": False})
-    return _page(web.get(f"/v1/requests/{answer.headers['x-request-id']}"))
+    """The record of a finished request, with masked times."""
+    response = web.post(SPEECH, json={**REQUEST, "response_format": "wav", "stream": False})
+    return _page(web.get(f"/v1/requests/{response.headers['x-request-id']}"))
 
 
-def _refused(answer: httpx.Response, fields: Mapping[str, object]) -> object:
+def _refused(response: httpx.Response, fields: Mapping[str, object]) -> object:
     shown = {name: value if len(str(value)) < 60 else "<long>" for name, value in fields.items()}
-    return {"fields": shown, **_error(answer)}
+    return {"fields": shown, **_error(response)}
 
 
 def _broken(web: httpx.Client, verb: str, path: str, content: bytes, kind: str) -> object:
     headers = {"content-type": kind} if kind else {}
-    answer = web.request(verb, path, content=content, headers=headers)
-    return {"request": f"{verb} {path}", "content_type": kind, **_error(answer)}
+    response = web.request(verb, path, content=content, headers=headers)
+    return {"request": f"{verb} {path}", "content_type": kind, **_error(response)}
 
 
-def _error(answer: httpx.Response) -> Message:
-    return {"status": answer.status_code, "body": masked(answer.json()), "has_id": "x-request-id" in answer.headers}
+def _error(response: httpx.Response) -> Message:
+    return {
+        "status": response.status_code,
+        "body": masked(response.json()),
+        "has_id": "x-request-id" in response.headers,
+    }

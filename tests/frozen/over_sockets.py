@@ -1,4 +1,4 @@
-"""Transcripts of the two WebSocket routes. Sent messages are part of them."""
+"""Transcripts of the two WebSocket routes, including the messages that the client sends."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LONG: Message = {"voice": "ryan", "seed": 3, "max_new_tokens": 150}
 TEXT = "A long speech that somebody will break off. "
 
 
-class Talk:
-    """One connection and what was said on it."""
+class Conversation:
+    """One connection and its transcript."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
@@ -35,9 +35,9 @@ class Talk:
         await self._socket.send(json.dumps({"type": kind, **fields}))
 
     async def until(self, *kinds: str, silent: bool = False) -> None:
-        """Record messages until one of these types came ("audio": sound in any form).
+        """Record messages up to one of the types `kinds` ("audio": audio data in any form).
 
-        `silent` records no sound and nothing of its utterance: how much comes after a cancel depends on when it came.
+        `silent`: do not record audio and the events of its utterance. How many follow a cancel depends on timing.
         """
         kind = ""
         while kind not in kinds:
@@ -66,14 +66,14 @@ class Talk:
         return kind
 
     async def closed(self) -> None:
-        """Record how the server ends the connection."""
+        """Record the close code of the server."""
         async for _ in self._socket:
-            raise AssertionError("the server says more")
+            raise AssertionError("unexpected message before the close")
         self.transcript.add({"closed": self._socket.close_code})
 
 
 def run(work: Coroutine[None, None, T]) -> T:
-    """Run one client; a client that hangs fails."""
+    """Run one client, with a timeout."""
     return asyncio.run(asyncio.wait_for(work, 40))
 
 
@@ -81,8 +81,8 @@ def run(work: Coroutine[None, None, T]) -> T:
 
 
 def take_stream(subjects: Subjects) -> object:
-    """Text in pieces, both transports, a cancel, refusals, and word times."""
-    speaker, reader = (url.replace("http", "ws") + STREAM for url in (subjects.speaker(), subjects.reader()))
+    """Text in pieces, both transports, a cancel, errors, and word times."""
+    speaker, reader = (url.replace("http", "ws") + STREAM for url in (subjects.voices_url(), subjects.words_url()))
     return {
         "binary": run(_spoken(speaker, SHORT)),
         "base64": run(_spoken(speaker, {**SHORT, "audio_transport": "base64"})),
@@ -95,56 +95,56 @@ def take_stream(subjects: Subjects) -> object:
 
 async def _spoken(url: str, config: Message) -> list[Message]:
     async with connect(url) as socket:
-        talk = Talk(socket)
-        await talk.send("session.config", **config)
-        await talk.until("session.configured")
-        await talk.send("input.text", text="Some wo")
-        await talk.send("input.text", text="rds. And more.")
-        await talk.send("input.done")
-        await talk.until("session.done")
-        await talk.send("session.close")
-        await talk.closed()
-    return talk.transcript.entries
+        conversation = Conversation(socket)
+        await conversation.send("session.config", **config)
+        await conversation.until("session.configured")
+        await conversation.send("input.text", text="Some wo")
+        await conversation.send("input.text", text="rds. And more.")
+        await conversation.send("input.done")
+        await conversation.until("session.done")
+        await conversation.send("session.close")
+        await conversation.closed()
+    return conversation.transcript.entries
 
 
 async def _cancelled(url: str) -> list[Message]:
     async with connect(url) as socket:
-        talk = Talk(socket)
-        await talk.send("session.config", **LONG)
-        await talk.until("session.configured")
-        await talk.send("input.text", text=TEXT * 5)
-        await talk.send("input.done")
-        await talk.until("audio.start")
-        await talk.until("audio", silent=True)
-        await talk.send("input.cancel", utterance_index=0, played_through_sample=960)
-        await talk.until("input.cancelled", silent=True)
-        await talk.send("session.config", **SHORT)
-        await talk.until("session.configured")
-        await talk.send("input.text", text="New.")
-        await talk.send("input.done")
-        await talk.until("session.done")
-    return talk.transcript.entries
+        conversation = Conversation(socket)
+        await conversation.send("session.config", **LONG)
+        await conversation.until("session.configured")
+        await conversation.send("input.text", text=TEXT * 5)
+        await conversation.send("input.done")
+        await conversation.until("audio.start")
+        await conversation.until("audio", silent=True)
+        await conversation.send("input.cancel", utterance_index=0, played_through_sample=960)
+        await conversation.until("input.cancelled", silent=True)
+        await conversation.send("session.config", **SHORT)
+        await conversation.until("session.configured")
+        await conversation.send("input.text", text="New.")
+        await conversation.send("input.done")
+        await conversation.until("session.done")
+    return conversation.transcript.entries
 
 
 async def _refused(url: str) -> list[Message]:
     async with connect(url) as socket:
-        talk = Talk(socket)
+        conversation = Conversation(socket)
         for config in ({"voice": "nobody"}, {"response_format": "midi"}, {"seed": -1}):
-            await talk.send("session.config", **config)
-            await talk.until("error")
-        await talk.send("never.heard.of")
-        await talk.until("error")
-        await talk.send("input.text", text=5)
-        await talk.until("error")
-    return talk.transcript.entries
+            await conversation.send("session.config", **config)
+            await conversation.until("error")
+        await conversation.send("never.heard.of")
+        await conversation.until("error")
+        await conversation.send("input.text", text=5)
+        await conversation.until("error")
+    return conversation.transcript.entries
 
 
 # --- /api-ws/v1/realtime ---------------------------------------------------------------------------------------------
 
 
 def take_realtime(subjects: Subjects) -> object:
-    """Both modes of the DashScope dialect, a cancel, refusals, and word times."""
-    speaker, reader = (url.replace("http", "ws") + REALTIME for url in (subjects.speaker(), subjects.reader()))
+    """Both modes of the DashScope protocol, a cancel, errors, and word times."""
+    speaker, reader = (url.replace("http", "ws") + REALTIME for url in (subjects.voices_url(), subjects.words_url()))
     return {
         "commit": run(_committed(speaker, {**SHORT, "mode": "commit", "response_format": "pcm"})),
         "words": run(_committed(reader, {"mode": "commit", "word_timestamps": True})),
@@ -154,58 +154,58 @@ def take_realtime(subjects: Subjects) -> object:
     }
 
 
-async def _opened(socket: ClientConnection, session: Mapping[str, object]) -> Talk:
-    talk = Talk(socket)
-    await talk.until("session.created")
-    await talk.send("session.update", session=session)
-    await talk.until("session.updated")
-    return talk
+async def _opened(socket: ClientConnection, session: Mapping[str, object]) -> Conversation:
+    conversation = Conversation(socket)
+    await conversation.until("session.created")
+    await conversation.send("session.update", session=session)
+    await conversation.until("session.updated")
+    return conversation
 
 
 async def _committed(url: str, session: Mapping[str, object]) -> list[Message]:
     async with connect(url) as socket:
-        talk = await _opened(socket, session)
-        await talk.send("input_text_buffer.append", text="Never spoken.")
-        await talk.send("input_text_buffer.clear")
-        await talk.send("input_text_buffer.append", text="Some wo")
-        await talk.send("input_text_buffer.append", text="rds.")
-        await talk.send("input_text_buffer.commit")
-        await talk.until("response.done")
-        await talk.send("session.finish")
-        await talk.until("session.finished")
-        await talk.closed()
-    return talk.transcript.entries
+        conversation = await _opened(socket, session)
+        await conversation.send("input_text_buffer.append", text="Never spoken.")
+        await conversation.send("input_text_buffer.clear")
+        await conversation.send("input_text_buffer.append", text="Some wo")
+        await conversation.send("input_text_buffer.append", text="rds.")
+        await conversation.send("input_text_buffer.commit")
+        await conversation.until("response.done")
+        await conversation.send("session.finish")
+        await conversation.until("session.finished")
+        await conversation.closed()
+    return conversation.transcript.entries
 
 
 async def _finished(url: str) -> list[Message]:
     async with connect(url) as socket:
-        talk = await _opened(socket, {**SHORT, "voice": "Cherry", "mode": "server_commit"})
-        await talk.send("input_text_buffer.append", text="Some wo")
-        await talk.send("input_text_buffer.append", text="rds.")
-        await talk.send("session.finish")
-        await talk.until("session.finished")
-        await talk.closed()
-    return talk.transcript.entries
+        conversation = await _opened(socket, {**SHORT, "voice": "Cherry", "mode": "server_commit"})
+        await conversation.send("input_text_buffer.append", text="Some wo")
+        await conversation.send("input_text_buffer.append", text="rds.")
+        await conversation.send("session.finish")
+        await conversation.until("session.finished")
+        await conversation.closed()
+    return conversation.transcript.entries
 
 
 async def _response_cancelled(url: str) -> list[Message]:
     async with connect(url) as socket:
-        talk = await _opened(socket, {**LONG, "mode": "server_commit"})
-        await talk.send("input_text_buffer.append", text=TEXT * 5)
-        await talk.until("response.content_part.added")
-        await talk.until("audio", silent=True)
-        await talk.send("response.cancel")
-        await talk.until("response.done", silent=True)
-    return talk.transcript.entries
+        conversation = await _opened(socket, {**LONG, "mode": "server_commit"})
+        await conversation.send("input_text_buffer.append", text=TEXT * 5)
+        await conversation.until("response.content_part.added")
+        await conversation.until("audio", silent=True)
+        await conversation.send("response.cancel")
+        await conversation.until("response.done", silent=True)
+    return conversation.transcript.entries
 
 
 async def _realtime_refused(url: str) -> list[Message]:
     async with connect(url) as socket:
-        talk = await _opened(socket, SHORT)
+        conversation = await _opened(socket, SHORT)
         for session in ({"pitch_rate": 1.2}, {"voice": "nobody"}, {"mode": "auto"}, {"volume": 101}):
-            await talk.send("session.update", session=session)
-            await talk.until("error")
+            await conversation.send("session.update", session=session)
+            await conversation.until("error")
         for kind in ("input_text_buffer.commit", "response.cancel", "never.heard.of"):
-            await talk.send(kind)
-            await talk.until("error")
-    return talk.transcript.entries
+            await conversation.send(kind)
+            await conversation.until("error")
+    return conversation.transcript.entries

@@ -1,4 +1,4 @@
-"""A transcript of the Wyoming protocol: description, whole and streamed text, errors."""
+"""A transcript of the Wyoming protocol: service description, whole and streamed text, errors."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ TEXT = "One two three."
 PIECES = ("One tw", "o thr", "ee.")
 ENGLISH = SynthesizeVoice(language="en-GB")
 NOBODY = SynthesizeVoice(name="nobody")
-ERRORS = frozenset({"text"})
+ERROR_TEXT = frozenset({"text"})
 
 
 def take(subjects: Subjects) -> object:
-    """What is sent, by its type, and everything that comes back."""
-    return run(_talk(subjects.wyoming_port()))
+    """The types of the sent events, and all received events."""
+    return run(_conversation(subjects.wyoming_port()))
 
 
-async def _talk(port: int) -> list[Message]:
+async def _conversation(port: int) -> list[Message]:
     transcript = Transcript()
     async with AsyncTcpClient("127.0.0.1", port) as client:
-        await _ask(client, transcript, "info", Describe())
-        await _ask(client, transcript, "audio-stop", Synthesize(TEXT, voice=ENGLISH))
+        await _exchange(client, transcript, "info", Describe())
+        await _exchange(client, transcript, "audio-stop", Synthesize(TEXT, voice=ENGLISH))
         pieces = [SynthesizeChunk(piece) for piece in PIECES]
         streamed = [SynthesizeStart(), *pieces, Synthesize(TEXT), SynthesizeStop()]
-        await _ask(client, transcript, "synthesize-stopped", *streamed)
-        await _ask(client, transcript, "audio-stop", Synthesize("x", voice=NOBODY))
-        await _ask(client, transcript, "audio-stop", Synthesize("..."))
-        await _ask(client, transcript, "error", SynthesizeChunk("x"))
-        await _ask(client, transcript, "pong", Ping())
+        await _exchange(client, transcript, "synthesize-stopped", *streamed)
+        await _exchange(client, transcript, "audio-stop", Synthesize("x", voice=NOBODY))
+        await _exchange(client, transcript, "audio-stop", Synthesize("..."))
+        await _exchange(client, transcript, "error", SynthesizeChunk("x"))
+        await _exchange(client, transcript, "pong", Ping())
     return transcript.entries
 
 
-async def _ask(client: AsyncTcpClient, transcript: Transcript, end: str, *events: Eventable) -> None:
+async def _exchange(client: AsyncTcpClient, transcript: Transcript, end: str, *events: Eventable) -> None:
     transcript.add({"sent": [event.event().type for event in events]})
     for event in events:
         await client.write_event(event.event())
@@ -57,5 +57,5 @@ def _record(transcript: Transcript, event: Event) -> None:
         samples = len(AudioChunk.from_event(event).audio) // 2
         transcript.audio(event.type, samples, {name: each for name, each in event.data.items() if name != "timestamp"})
         return
-    data = masked(event.data, also=ERRORS) if event.type == "error" else event.data
+    data = masked(event.data, also=ERROR_TEXT) if event.type == "error" else event.data
     transcript.add({"type": event.type, "data": data})

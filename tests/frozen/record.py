@@ -1,4 +1,4 @@
-"""Renews the recordings. Run `python -m tests.frozen.record`: it writes every file and names those that changed."""
+"""Update the recordings: `python -m tests.frozen.record`. Writes changed files and prints their names."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 
-from tests.frozen.codes import unsafe
-from tests.frozen.recordings import FOLDER, RECORDINGS, agree, path_of, recorded, taken, text_of
+from tests.frozen.codes import rounding_dependent
+from tests.frozen.recordings import FOLDER, RECORDINGS, agree, path_of, record_now, recorded, text_of
 from tests.frozen.subjects import Folder, Subjects, subjects, write_tiny
 
 
 def folders(root: Path) -> Folder:
-    """Tiny checkpoints in `root`, each written when it is first asked for."""
+    """Tiny checkpoints in `root`, each written on first use."""
 
     def folder(kind: str) -> Path:
         path = root / kind
@@ -25,11 +25,11 @@ def folders(root: Path) -> Folder:
     return folder
 
 
-def renew(found: Subjects) -> list[str]:
-    """Write every file and return the names of those that changed. Differences within the tolerance are not written."""
+def update(found: Subjects) -> list[str]:
+    """Write the changed files and return their names. Differences within the tolerance do not count."""
     changed: list[str] = []
     for name in RECORDINGS:
-        value = taken(name, found)
+        value = record_now(name, found)
         if path_of(name).exists() and agree(recorded(name), value):
             continue
         path_of(name).write_text(text_of(value), encoding="utf-8")
@@ -38,15 +38,15 @@ def renew(found: Subjects) -> list[str]:
 
 
 def main() -> int:
-    """Record all; refuse codes that another CPU may draw differently."""
+    """Record everything, unless codes could differ on another CPU."""
     torch.set_num_threads(1)
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as root, subjects(folders(Path(root))) as found:
-        close = unsafe(found)
-        if close:
-            print(f"not recorded: the codes of {', '.join(close)} depend on rounding; choose other seeds in codes.py")
+        cases = rounding_dependent(found)
+        if cases:
+            print(f"not recorded: the codes of {', '.join(cases)} depend on rounding; choose other seeds in codes.py")
             return 1
-        changed = renew(found)
+        changed = update(found)
     print("\n".join(f"changed: {path_of(name)}" for name in changed) or "nothing changed")
     return 0
 

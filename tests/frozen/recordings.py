@@ -1,4 +1,4 @@
-"""All recordings by name, the files that hold them, and how one is compared with its file."""
+"""All recordings by name, their files, and the comparison of a recording with its file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.frozen import codes, over_http, over_sockets, over_wyoming, surface
 from tests.frozen.subjects import Subjects
 
 FOLDER = Path(__file__).with_name("recorded")
-RENEW = "if the change is intended: python -m tests.frozen.record"
+HOW_TO_UPDATE = "if the change is intended: python -m tests.frozen.record"
 TOLERANCE = 2e-4
 """Samples and seconds may differ by this much between CPUs."""
 
@@ -36,19 +36,19 @@ def path_of(name: str) -> Path:
 
 
 def recorded(name: str) -> object:
-    """What the file holds."""
+    """The contents of the file."""
     found: object = json.loads(path_of(name).read_text(encoding="utf-8"))
     return found
 
 
-def taken(name: str, subjects: Subjects) -> object:
-    """The recording as it is now, in the types of JSON."""
+def record_now(name: str, subjects: Subjects) -> object:
+    """A new recording, converted to JSON types."""
     value: object = json.loads(json.dumps(RECORDINGS[name](subjects)))
     return value
 
 
 def agree(one: object, other: object) -> bool:
-    """Equality, with a tolerance where both are floats."""
+    """Equality, with a tolerance for floats."""
     if isinstance(one, float) and isinstance(other, float):
         return abs(one - other) <= TOLERANCE
     if isinstance(one, dict) and isinstance(other, dict):
@@ -59,12 +59,12 @@ def agree(one: object, other: object) -> bool:
 
 
 def text_of(value: object) -> str:
-    """`value` as it stands in a file: sorted, one line for each list of numbers."""
+    """`value` in the format of the files: JSON with sorted keys, one line per list of plain values."""
     return _lines(value, "") + "\n"
 
 
 def difference(old: object, new: object) -> str:
-    """The lines that differ."""
+    """A diff of the two."""
     lines = difflib.unified_diff(
         text_of(old).splitlines(), text_of(new).splitlines(), "recorded", "now", n=2, lineterm=""
     )

@@ -1,6 +1,6 @@
-"""Everything that the recordings need from inside the package. After a rename, only this file needs new imports.
+"""All parts of the package that the recordings use. After a rename, only the imports of this file change.
 
-The other files of `tests/frozen` use the public API, HTTP and sockets.
+The other files of `tests/frozen` use only the public API, HTTP and sockets.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tests.server.running import Running, running, wait_for
 Folder = Callable[[str], Path]
 """The folder of the tiny checkpoint of a kind; see `tests/conftest.py`."""
 
-NUDGE = 1e-5
-"""Relative change of all weights that must change no recorded code. Kernels of two CPUs differ by less."""
+WEIGHT_NOISE = 1e-5
+"""Relative change of all weights that must not change a recorded code. CPUs differ by less."""
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class Generated:
     """The codes of one utterance [T][Q] and its float samples."""
 
     codes: list[list[int]]
@@ -43,24 +43,24 @@ class Drawn:
 
 @dataclass(slots=True)
 class Subjects:
-    """Tiny checkpoints, and two servers on them that start when they are first asked for."""
+    """Tiny checkpoints, and two servers that start on first use."""
 
     folder: Folder
     stack: ExitStack
     _servers: dict[str, Running] = field(default_factory=dict)
 
-    def speaker(self) -> str:
-        """The URL of a server on `tiny-custom-voice`, which has built-in voices."""
+    def voices_url(self) -> str:
+        """The URL of a server for `tiny-custom-voice`, which has built-in voices."""
         config = ServerConfig(model_id="tiny", text_characters=5000)
         return self._server("tiny-custom-voice", config, positions=256).url
 
-    def reader(self) -> str:
-        """The URL of a server on `tiny-embedded`, which knows word times."""
-        return self._reader().url
+    def words_url(self) -> str:
+        """The URL of a server for `tiny-embedded`, which supports word times."""
+        return self._words_server().url
 
     def wyoming_port(self) -> int:
-        """The port on which the reader speaks Wyoming."""
-        state = self._reader().state
+        """The Wyoming port of the server for `tiny-embedded`."""
+        state = self._words_server().state
         wait_for(lambda: state.wyoming_port is not None)
         assert state.wyoming_port is not None
         return state.wyoming_port
@@ -70,7 +70,7 @@ class Subjects:
         with legato.load(self.folder("tiny-custom-voice")) as tts:
             return create_app(tts).openapi()
 
-    def _reader(self) -> Running:
+    def _words_server(self) -> Running:
         config = ServerConfig(model_id="tiny-embedded", warm_up=False, wyoming_port=0)
         return self._server("tiny-embedded", config, positions=512)
 
@@ -85,7 +85,7 @@ class Subjects:
 
 @contextmanager
 def subjects(folder: Folder) -> Iterator[Subjects]:
-    """The subjects; their servers stop when the block ends."""
+    """The subjects. Their servers stop at the end of the block."""
     with ExitStack() as stack:
         yield Subjects(folder, stack)
 
@@ -96,29 +96,34 @@ def write_tiny(kind: str, folder: Path) -> None:
 
 
 def commands() -> click.Group:
-    """The command group of the command line."""
+    """The command group of the CLI."""
     return command_group
 
 
-def drawn(folder: Path, text: str, *, transcript: str, seed: int, frames: int, nudge: float = 0.0) -> Drawn:
-    """What the engine draws for a text in float32. Base checkpoints clone a fixed recording.
+def generate(
+    folder: Path, text: str, *, transcript: str, seed: int, frames: int, weight_noise: float = 0.0
+) -> Generated:
+    """Generate speech with the engine in float32. Base checkpoints clone a fixed recording.
 
-    Runs in PyTorch, without native kernels. `nudge` first changes every weight by a random factor of about this size.
+    Runs in PyTorch, without Legato's kernels. `weight_noise`: standard deviation of a random relative change of every
+    weight.
     """
     model = load_model(folder)
-    if nudge:  # in float32: a small change of a bfloat16 weight would be rounded away, or to a large one
+    if weight_noise:  # in float32: a small change of a bfloat16 weight would be rounded away, or to a large one
         model = replace(
             model, talker=dequantized_copy(model.talker), code_predictor=dequantized_copy(model.code_predictor)
         )
     modules = (model.talker, model.code_predictor, model.decoder, model.encoder, model.speaker_encoder, model.durations)
     generator = torch.Generator().manual_seed(seed)
     with torch.inference_mode():
-        for parameter in (each for module in modules if nudge and module is not None for each in module.parameters()):
-            parameter.mul_(1 + nudge * torch.randn(parameter.shape, generator=generator))
+        for parameter in (
+            each for module in modules if weight_noise and module is not None for each in module.parameters()
+        ):
+            parameter.mul_(1 + weight_noise * torch.randn(parameter.shape, generator=generator))
         subject = Target.of(TorchBackend(model), Depth(), seed=0)
         rig = SteppedEngine(subject, subject.engine_config(max_num_seqs=1, deterministic=True))
         client = rig.submit(subject.request(seed, transcript=transcript, max_frames=frames), text)
         rig.run()
     outcome = rig.outcome(client)
     assert outcome.errors == ()
-    return Drawn([list(frame) for frame in outcome.codes], outcome.samples[0].numpy())
+    return Generated([list(frame) for frame in outcome.codes], outcome.samples[0].numpy())

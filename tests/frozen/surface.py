@@ -1,4 +1,4 @@
-"""The surface: parameters of the commands, public names and signatures, and the OpenAPI document, without prose."""
+"""Public interfaces without their texts: command parameters, public names and signatures, the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import click
 import legato
 from tests.frozen.subjects import Subjects, commands
 
-PROSE = ("description", "summary", "title", "operationId")
-PLAIN = (str, int, float, bool, type(None))
+TEXT_FIELDS = ("description", "summary", "title", "operationId")
+JSON_TYPES = (str, int, float, bool, type(None))
 LIMITS = ("choices", "case_sensitive", "min", "max", "exists", "file_okay", "dir_okay", "writable", "allow_dash")
 
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
 def take_commands(_subjects: Subjects) -> object:
-    """Every command by its words, with its parameters."""
+    """Every command with its parameters."""
     group = commands()
     return _commands(_context(group, None), group, "legato")
 
@@ -43,17 +43,17 @@ def _commands(context: click.Context, command: click.Command, words: str) -> dic
 
 
 def _parameter(parameter: click.Parameter) -> dict[str, object]:
-    """Its structure. A default that is computed is told as such."""
-    told = parameter.to_info_dict()
+    """The parameter's structure. A computed default is recorded as a placeholder."""
+    info = parameter.to_info_dict()
     kept = ("name", "param_type_name", "opts", "secondary_opts", "required", "nargs", "multiple", "envvar", "is_flag")
-    default = told["default"]
-    if told.get("is_flag") and default is None:
+    default = info["default"]
+    if info.get("is_flag") and default is None:
         default = False  # versions of click differ
-    limits = {name: _plain(told["type"][name]) for name in LIMITS if told["type"].get(name) is not None}
-    body = {name: told[name] for name in kept if name in told}
+    limits = {name: _plain(info["type"][name]) for name in LIMITS if info["type"].get(name) is not None}
+    body = {name: info[name] for name in kept if name in info}
     return {
         **body,
-        "hidden": told.get("hidden", False),
+        "hidden": info.get("hidden", False),
         "default": _plain(default),
         "type": parameter.type.name,
         **limits,
@@ -61,8 +61,8 @@ def _parameter(parameter: click.Parameter) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    """`value` as JSON; an object of another type is told by a mark, since its type may be renamed."""
-    if isinstance(value, PLAIN):
+    """`value` as JSON. Other objects are recorded as a placeholder, because their types may be renamed."""
+    if isinstance(value, JSON_TYPES):
         return value
     if isinstance(value, (tuple, list)):
         return [_plain(each) for each in value]
@@ -111,7 +111,7 @@ def _default(value: object, missing: object) -> object:
 
 
 def take_openapi(subjects: Subjects) -> object:
-    """The document without prose and without names of our classes and functions. Schemas stand where they are used."""
+    """The document without texts and without names of classes and functions. References to schemas are inlined."""
     document = subjects.openapi()
     info = document["info"]
     assert isinstance(info, dict)
@@ -119,13 +119,13 @@ def take_openapi(subjects: Subjects) -> object:
 
 
 def take_openapi_names(subjects: Subjects) -> object:
-    """The names that a generator of clients uses. They follow from our names of functions and classes."""
+    """The names that client generators use. They derive from the names of functions and classes."""
     document = subjects.openapi()
     components, paths = document["components"], document["paths"]
     assert isinstance(components, dict)
     assert isinstance(paths, dict)
     operations = {
-        f"{verb} {path}": told["operationId"] for path, verbs in paths.items() for verb, told in verbs.items()
+        f"{verb} {path}": operation["operationId"] for path, verbs in paths.items() for verb, operation in verbs.items()
     }
     return {"schemas": sorted(components["schemas"]), "operations": operations}
 
@@ -141,6 +141,6 @@ def _inlined(value: object, document: dict[str, object]) -> object:
             assert isinstance(found, dict)
             found = found[name]
         return _inlined(found, document)
-    # A property may be called `title`: then it is an object, not text.
-    kept = {name: each for name, each in value.items() if name not in PROSE or not isinstance(each, str)}
+    # A property may be named `title`: its value is then an object, not a text.
+    kept = {name: each for name, each in value.items() if name not in TEXT_FIELDS or not isinstance(each, str)}
     return {name: _inlined(each, document) for name, each in kept.items()}

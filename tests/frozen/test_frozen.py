@@ -1,4 +1,4 @@
-"""What Legato does is what was recorded."""
+"""Legato's behaviour equals the recordings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import TinyCheckpoint
-from tests.frozen.recordings import FOLDER, RECORDINGS, RENEW, agree, difference, recorded, taken
+from tests.frozen.recordings import FOLDER, HOW_TO_UPDATE, RECORDINGS, agree, difference, record_now, recorded
 from tests.frozen.subjects import Subjects, subjects
 
 
@@ -18,9 +18,9 @@ def found(tiny_checkpoint: TinyCheckpoint) -> Iterator[Subjects]:
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_it_is_as_recorded(found: Subjects, name: str) -> None:
-    old, new = recorded(name), taken(name, found)
-    assert agree(old, new), f"{name} differs; {RENEW}\n{difference(old, new)}"
+def test_behaviour_equals_the_recording(found: Subjects, name: str) -> None:
+    old, new = recorded(name), record_now(name, found)
+    assert agree(old, new), f"{name} differs; {HOW_TO_UPDATE}\n{difference(old, new)}"
 
 
 def test_every_file_belongs_to_a_recording() -> None:

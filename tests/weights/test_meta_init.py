@@ -40,5 +40,5 @@ def test_modules_created_outside_are_initialized() -> None:
 def test_loading_does_not_import_torchs_compiler(kind: str, tiny_checkpoint: TinyCheckpoint) -> None:
     """The import would take more than half of a cold start."""
     command = [sys.executable, "-c", LOADED, str(tiny_checkpoint(kind))]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert told.stdout.strip() == "False"
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert run.stdout.strip() == "False"

@@ -35,8 +35,16 @@ from tests.kernels.older_cpus import NARROWEST
 VNNI = TorchKernels(int8=True, vnni=True, int4=True)
 AVX2 = TorchKernels(int8=True, vnni=False, int4=True)
 ARM = TorchKernels(int8=False, vnni=False, int4=False)
-WARM = SamplingParams(0.9, 50, 1.0, 1.05, 0.9, 20, 0.95)
-FORMS = ("compiled", "compiled int4", "compiled, narrow", "torch", "int4", "no kernels")
+WARM = SamplingParams(
+    temperature=0.9,
+    top_k=50,
+    top_p=1.0,
+    repetition_penalty=1.05,
+    predictor_temperature=0.9,
+    predictor_top_k=20,
+    predictor_top_p=0.95,
+)
+FORMS = ("native", "native int4", "native, narrow", "torch", "int4", "no kernels")
 POSITIONS = 9
 
 
@@ -44,14 +52,14 @@ POSITIONS = 9
 def form(request: pytest.FixtureRequest) -> str:
     """The implementations of quantized linears; those that this machine lacks are skipped with a reason."""
     name: str = request.param
-    if name.startswith("compiled") and isinstance(compiled_library(name), Unavailable):
-        pytest.skip(f"nothing compiled here: {compiled_library(name)}")
+    if name.startswith("native") and isinstance(native_library(name), Unavailable):
+        pytest.skip(f"no CPU kernels here: {native_library(name)}")
     if name in ("torch", "int4") and not TorchKernels.detect().int8:
-        pytest.skip("no fast products here")
+        pytest.skip("PyTorch has no fast int8 kernels for this CPU")
     return name
 
 
-def compiled_library(form: str) -> Library | Unavailable:
+def native_library(form: str) -> Library | Unavailable:
     """For this CPU, or for the oldest supported one, with narrow vectors."""
     return library(NARROWEST) if "narrow" in form else library()
 
@@ -59,8 +67,8 @@ def compiled_library(form: str) -> Library | Unavailable:
 def quantized(form: str, folder: Path) -> Backend:
     """A tiny quantized model on one of the implementations."""
     model = load_model(folder, quant="int4" if "int4" in form else "int8")
-    if form.startswith("compiled"):
-        return CpuBackend(model, compiled_library(form), codec_library())
+    if form.startswith("native"):
+        return CpuBackend(model, native_library(form), codec_library())
     return TorchBackend(model, kernels=ARM if form == "no kernels" else None)
 
 
@@ -94,20 +102,20 @@ def share(got: Tensor, wanted: Tensor) -> float:
 def test_expected_implementation_is_used(form: str, model: Backend) -> None:
     kinds = {type(part) for part in model.talker.modules()}
     wanted = {
-        "compiled": NativeInt8Linear,
-        "compiled int4": NativeInt4Linear,
-        "compiled, narrow": NativeInt8Linear,
+        "native": NativeInt8Linear,
+        "native int4": NativeInt4Linear,
+        "native, narrow": NativeInt8Linear,
         "torch": TorchInt8Linear,
         "int4": TorchInt4Linear,
         "no kernels": torch.nn.Linear,
     }[form]
     assert wanted in kinds
-    assert (NativeLayers in kinds) == form.startswith("compiled")
+    assert (NativeLayers in kinds) == form.startswith("native")
     assert model.model.quant == ("int4" if "int4" in form else "int8")
     assert model.model.quant in model.model.quant_note
     assert ("no fast" in model.description[0]) == (form == "no kernels")
     head = model.talker.codec_head
-    assert isinstance(head, NativeLinear if form.startswith("compiled") else torch.nn.Linear)
+    assert isinstance(head, NativeLinear if form.startswith("native") else torch.nn.Linear)
     assert head.weight.dtype == torch.float32
 
 
@@ -140,7 +148,7 @@ def test_rows_and_slices_are_independent(form: str, model: Backend) -> None:
     alone = torch.cat([cached(model, x[row : row + 1], [2], list(range(1, POSITIONS + 1))) for row in range(3)])
     assert share(together, alone) < 0.05
     assert share(together.roll(1, 0), alone) > 0.3
-    if form.startswith("compiled"):
+    if form.startswith("native"):
         assert torch.equal(together, alone)
         assert torch.equal(cached(model, x, [3, 0, 4], [4, POSITIONS]), alone)
 
@@ -168,7 +176,14 @@ def frames(model: Backend, hidden: Tensor) -> Sampled:
     settings = SamplingRows.of([WARM] * B).residual
     with torch.inference_mode():
         return model.predict_frame(
-            FrameInputs(hidden, first, settings.temperature, settings.top_k, settings.top_p, noise)
+            FrameInputs(
+                hidden=hidden,
+                first_code=first,
+                temperature=settings.temperature,
+                top_k=settings.top_k,
+                top_p=settings.top_p,
+                noise=noise,
+            )
         )
 
 
@@ -176,7 +191,7 @@ def test_batched_frames_equal_single_rows(form: str, model: Backend) -> None:
     hidden = torch.randn(8, model.model.config.talker.stack.hidden_size, generator=torch.Generator().manual_seed(7))
     together, one = frames(model, hidden).codes, frames(model, hidden[:1]).codes
     agreement = float((together[:1] == one).float().mean())
-    assert agreement == 1.0 or not form.startswith("compiled")
+    assert agreement == 1.0 or not form.startswith("native")
     assert len({tuple(row) for row in together.tolist()}) == 8
     broken = hidden.clone()
     broken[2] = float("nan")

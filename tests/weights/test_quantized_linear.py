@@ -76,7 +76,7 @@ def test_without_kernels_it_is_an_ordinary_linear() -> None:
         assert linear.weight.dtype == torch.bfloat16
 
 
-@pytest.mark.skipif(not HERE.int8, reason="this CPU has no 8-bit products")
+@pytest.mark.skipif(not HERE.int8, reason="PyTorch has no fast int8 kernels for this CPU")
 @pytest.mark.parametrize("bits", [8, 4])
 def test_row_is_bit_identical_in_any_batch(bits: int) -> None:
     linear = torch_linear(quantized(bits), HERE, torch.float32)
@@ -90,7 +90,7 @@ def test_row_is_bit_identical_in_any_batch(bits: int) -> None:
     assert torch.equal(few, alone[7:10])
 
 
-@pytest.mark.skipif(not HERE.int8, reason="this CPU has no 8-bit products")
+@pytest.mark.skipif(not HERE.int8, reason="PyTorch has no fast int8 kernels for this CPU")
 def test_control_one_scale_for_all_rows() -> None:
     """torch's dynamic quantization has one scale per batch, so small rows lose precision."""
     x = rows(40)

@@ -1,7 +1,7 @@
 """The CPU backend: PyTorch modules whose linears, layers, frames and codec run in C kernels.
 
-Rows are computed separately and in a fixed order of operations, so where the kernels do everything, a row has the same
-bits in any batch and with any number of threads.
+The kernels compute each row separately and in a fixed order of operations. Results of parts that run entirely in the
+kernels are therefore bit-identical in any batch and for any number of threads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from legato.backends.base import BatchInvariance, FirstCodeInputs, FrameInputs
-from legato.backends.cpu.codec import pack_decoder, unpackable, uses_amx
+from legato.backends.cpu.codec import pack_decoder, unsupported_reason, uses_amx
 from legato.backends.cpu.frame import frame_library, predict_frame_native, sample_first_native, sample_native
 from legato.backends.cpu.lm import NativeLayers, NativeLinearBase, native_language, native_linear
 from legato.backends.torch import TorchBackend
@@ -30,7 +30,7 @@ _Language = TypeVar("_Language", bound=nn.Module)
 
 
 class CpuBackend(TorchBackend):
-    """Executes `model` by the kernels of `library` and `codec_library`; what they cannot do runs in PyTorch."""
+    """Executes `model` with the kernels of `library` and `codec`. Unsupported parts run in PyTorch."""
 
     name = "cpu"
 
@@ -39,7 +39,7 @@ class CpuBackend(TorchBackend):
         super().__init__(model)
         if isinstance(library, Library):
             self.talker = _with_native_head(self.talker, library)
-        self._codec_reason = codec.reason if isinstance(codec, Unavailable) else unpackable(model.decoder)
+        self._codec_reason = codec.reason if isinstance(codec, Unavailable) else unsupported_reason(model.decoder)
         if isinstance(codec, CodecLibrary) and not self._codec_reason:
             self.decoder = pack_decoder(model.decoder, codec)
         self.batch_invariance = self._invariance()
@@ -51,11 +51,11 @@ class CpuBackend(TorchBackend):
         if not isinstance(self._library, Library):
             return super()._executed(language)
         native = native_language(language, self._library)
-        return super()._executed(native)  # what is left, for example linears with a layout that the kernels do not take
+        return super()._executed(native)  # the rest, for example linears in a layout that the kernels do not support
 
     @property
     def description(self) -> tuple[str, ...]:
-        """See `Backend`: the layers, then the codec."""
+        """See `Backend`: one note for the layers, one for the codec."""
         if isinstance(self._library, Unavailable):
             layers = f"layers by PyTorch ({self._library.reason})"
         elif isinstance(self.talker.model.layers, NativeLayers):
@@ -93,7 +93,7 @@ class CpuBackend(TorchBackend):
         )
 
     def predict_frame(self, inputs: FrameInputs) -> Sampled:
-        """See `Backend`: one kernel call per frame where all of the code predictor is native."""
+        """See `Backend`. One kernel call per frame if the whole code predictor is native."""
         predictor = self.code_predictor
         library = frame_library(predictor, inputs.hidden.dtype)
         if library is None:
@@ -111,7 +111,7 @@ class CpuBackend(TorchBackend):
         )
 
     def _invariance(self) -> BatchInvariance:
-        """Kernels compute every row separately, in one order; PyTorch may choose the order by the batch size."""
+        """The kernels are batch-invariant. PyTorch's matmuls may sum in an order that depends on the batch size."""
         talker = self.talker
         linears = [part for part in talker.modules() if isinstance(part, nn.Linear) and part is not talker.codec_head]
         float32 = self.model.language_dtype == torch.float32
@@ -125,7 +125,7 @@ class CpuBackend(TorchBackend):
 
 
 def _with_native_head(talker: Talker, library: Library) -> Talker:
-    """The talker with a native head of codebook 0, if it is float32 and the layers before it are native."""
+    """The talker with a native head for codebook 0, if the head is float32 and the layers before it are native."""
     head = talker.codec_head
     native_layers = isinstance(talker.model.layers, NativeLayers)
     if not native_layers or head.weight.dtype != torch.float32 or not head.weight.is_contiguous():

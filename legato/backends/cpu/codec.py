@@ -1,6 +1,6 @@
-"""The codec decoder with packed weights (`pack_decoder`), and the blocks that fuse several operations into one call.
+"""The codec decoder with packed weights (`pack_decoder`), and its blocks that fuse several operations into one call.
 
-Names, histories and graph are those of the reference modules; only the computation differs.
+Modules have the names, histories and results of the reference modules; only the computation differs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from legato.backends.cpu.codec_layers import PackedConv1d, PackedConvTranspose1d, PackedDepthwise, PackedSnake
-from legato.backends.cpu.panels import Before, Packed, PackedLinear, Panels, address
+from legato.backends.cpu.panels import FusedOp, Packed, PackedLinear, Panels, address
 from legato.kernels.codec_library import GATED, GELU, NORM, Attention, CodecLibrary
 from legato.kernels.threads import num_threads
 from legato.models.codec.decoder import CodecDecoder
@@ -35,8 +35,8 @@ from legato.weights.module_tree import replace_modules, shallow_copy
 _Module = TypeVar("_Module", bound=nn.Module)
 
 
-def unpackable(decoder: CodecDecoder) -> str:
-    """Why the kernels cannot run this decoder, "" if they can: all widths must be even (bfloat16 comes in pairs)."""
+def unsupported_reason(decoder: CodecDecoder) -> str:
+    """Why the kernels cannot run this decoder, "" if they can. Widths must be even: bfloat16 is packed in pairs."""
     widths = [part.in_features for part in decoder.modules() if isinstance(part, nn.Linear)]
     odd = any(width % 2 for width in (*widths, *(width for _, width in history_shapes(decoder))))
     return "its layers have odd widths" if odd else ""
@@ -48,12 +48,12 @@ def uses_amx(decoder: CodecDecoder) -> bool:
 
 
 def pack_decoder(decoder: _Module, library: CodecLibrary) -> _Module:
-    """A decoder (or a part of one) that runs in the kernels; `decoder` is unchanged."""
+    """A copy of `decoder` (or of a part of one) that runs in the kernels. `decoder` is unchanged."""
     return replace_modules(decoder, lambda _name, child: packed_form(child, library))
 
 
 def packed_form(module: nn.Module, library: CodecLibrary) -> nn.Module | None:
-    """The packed form of one module whose children are packed already; None for modules without one."""
+    """The packed module for `module`, whose children are already packed; None if there is no packed version."""
     if isinstance(module, Packed):
         return None
     if isinstance(module, FrameTransformerLayer):
@@ -63,7 +63,7 @@ def packed_form(module: nn.Module, library: CodecLibrary) -> nn.Module | None:
     if isinstance(module, ConvNeXtBlock):
         return PackedConvNeXt(module, library)
     if isinstance(module, ResidualUnit):
-        return PackedUnit(module)
+        return PackedResidualUnit(module)
     if isinstance(module, ResidualQuantizer):
         return PackedQuantizer(module, library)
     if isinstance(module, CausalConv1d):
@@ -74,7 +74,7 @@ def packed_form(module: nn.Module, library: CodecLibrary) -> nn.Module | None:
 
 
 class PackedQuantizer(Packed, ResidualQuantizer):
-    """Levels, and the projection of their sum."""
+    """The sum of the codebook vectors, then the output projection."""
 
     def __init__(self, quantizer: ResidualQuantizer, library: CodecLibrary) -> None:
         nn.Module.__init__(self)
@@ -82,62 +82,65 @@ class PackedQuantizer(Packed, ResidualQuantizer):
         self.projection = Panels(quantizer.output_proj.time_major, None, library)
 
     def forward(self, codes: Tensor) -> Tensor:
-        """As the ordinary module."""
+        """See `ResidualQuantizer`."""
         return self.projection.run(self.vq(codes).to(self.projection.dtype))[0]
 
 
-class PackedUnit(Packed, ResidualUnit):
-    """The unit in two calls: SnakeBeta, convolution and SnakeBeta; convolution and the input added."""
+class PackedResidualUnit(Packed, ResidualUnit):
+    """The unit in two calls: SnakeBeta + convolution + SnakeBeta, then convolution + residual."""
 
     def __init__(self, unit: ResidualUnit) -> None:
-        """`unit` has packed layers."""
+        """Takes a unit whose layers are packed."""
         nn.Module.__init__(self)
         self.act1, self.conv1, self.act2, self.conv2 = unit.act1, unit.conv1, unit.act2, unit.conv2
         assert isinstance(self.conv1, PackedConv1d)
         assert isinstance(self.act2, PackedSnake)
-        self.conv1.after = self.act2.before
+        self.conv1.after = self.act2.op
 
     def forward(self, x: Tensor, histories: ConvHistories, lengths: Tensor | None) -> Tensor:
-        """As the ordinary unit."""
+        """See `ResidualUnit`."""
         return histories.run(self.conv2, histories.run(self.conv1, x, lengths, self.act1), lengths, residual=x)
 
 
 class PackedConvNeXt(Packed, ConvNeXtBlock):
-    """The block in three calls: convolution and norm; widening; GELU, narrowing, gain and the input added."""
+    """The block in three calls: depthwise convolution + norm, first linear, GELU + second linear + scale + residual."""
 
     def __init__(self, block: ConvNeXtBlock, library: CodecLibrary) -> None:
         nn.Module.__init__(self)
         assert isinstance(block.dwconv, CausalDepthwiseConv1d)
         self.dwconv = PackedDepthwise(block.dwconv, block.norm, library)
-        self.widen, self.narrow = PackedLinear([block.pwconv1], library), PackedLinear([block.pwconv2], library)
+        self.first_linear, self.second_linear = (
+            PackedLinear([block.pwconv1], library),
+            PackedLinear([block.pwconv2], library),
+        )
         self.gamma = block.gamma
         self.gain: Tensor
         self.register_buffer("gain", block.gamma.detach().float(), persistent=False)
 
     def forward(self, x: Tensor, histories: ConvHistories, lengths: Tensor | None) -> Tensor:
-        """As the ordinary block."""
-        wide = self.widen(histories.run(self.dwconv, x, lengths))
-        return self.narrow.run(wide, before=Before(GELU), scale=self.gain, plus=x)
+        """See `ConvNeXtBlock`."""
+        wide = self.first_linear(histories.run(self.dwconv, x, lengths))
+        return self.second_linear.run(wide, before=FusedOp(GELU), scale=self.gain, residual=x)
 
 
 class PackedFrameLayer(Packed, FrameTransformerLayer):
-    """The layer in five calls: norm and queries, keys, values; attention; output; norm, gate and up; down."""
+    """The layer in five calls: norm + QKV linear, attention, output linear, norm + gate and up linear, down linear."""
 
     def __init__(self, layer: FrameTransformerLayer, library: CodecLibrary) -> None:
         nn.Module.__init__(self)
-        old, mlp = layer.self_attn, layer.mlp
+        attention, mlp = layer.self_attn, layer.mlp
         down = mlp.down_proj
         assert isinstance(down, nn.Linear)
-        self.self_attn = shallow_copy(old)  # its sizes; the projections are packed below
+        self.self_attn = shallow_copy(attention)  # for its sizes; the projections are packed below
         for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
             del self.self_attn._modules[name]
-        self.qkv = PackedLinear([old.q_proj, old.k_proj, old.v_proj], library)
-        self.out = PackedLinear([old.o_proj], library)
+        self.qkv = PackedLinear([attention.q_proj, attention.k_proj, attention.v_proj], library)
+        self.out = PackedLinear([attention.o_proj], library)
         self.gate_up, self.down = PackedLinear([mlp.gate_proj, mlp.up_proj], library), PackedLinear([down], library)
         self.input_layernorm, self.post_attention_layernorm = layer.input_layernorm, layer.post_attention_layernorm
         self.self_attn_layer_scale, self.mlp_layer_scale = layer.self_attn_layer_scale, layer.mlp_layer_scale
         self.library = library
-        self.first, self.second = _norm(layer.input_layernorm), _norm(layer.post_attention_layernorm)
+        self.first_norm, self.second_norm = _norm(layer.input_layernorm), _norm(layer.post_attention_layernorm)
         self.scales = tuple(
             each.scale.detach().float() for each in (layer.self_attn_layer_scale, layer.mlp_layer_scale)
         )
@@ -145,11 +148,11 @@ class PackedFrameLayer(Packed, FrameTransformerLayer):
     def forward(
         self, x: Tensor, history: KeyValues, rope: RopeTables, mask: Tensor, frames: Tensor | None
     ) -> tuple[Tensor, KeyValues]:
-        """As the ordinary layer; of `rope` the first half of a head is read."""
-        mixed, history = self._attend(self.qkv.run(x, before=self.first), history, rope, mask, frames)
-        x = self.out.run(mixed, scale=self.scales[0], plus=x)
-        inner = self.gate_up.run(x, before=self.second)
-        return self.down.run(inner, before=Before(GATED), scale=self.scales[1], plus=x), history
+        """See `FrameTransformerLayer`. Only the first half of the head dimension of `rope` is read."""
+        attended, history = self._attend(self.qkv.run(x, before=self.first_norm), history, rope, mask, frames)
+        x = self.out.run(attended, scale=self.scales[0], residual=x)
+        inner = self.gate_up.run(x, before=self.second_norm)
+        return self.down.run(inner, before=FusedOp(GATED), scale=self.scales[1], residual=x), history
 
     def _attend(
         self, qkv: Tensor, history: KeyValues, rope: RopeTables, mask: Tensor, frames: Tensor | None
@@ -193,7 +196,7 @@ class PackedFrameLayer(Packed, FrameTransformerLayer):
 
 
 class PackedTransformer(Packed, FrameTransformer):
-    """The transformer at the frame rate."""
+    """The transformer over frames."""
 
     def __init__(self, transformer: FrameTransformer, library: CodecLibrary) -> None:
         nn.Module.__init__(self)
@@ -204,31 +207,34 @@ class PackedTransformer(Packed, FrameTransformer):
         assert isinstance(before, nn.Linear)
         assert isinstance(after, nn.Linear)
         self.input_proj, self.output_proj = PackedLinear([before], library), PackedLinear([after], library)
-        self.library, self.last = library, _norm(transformer.norm)
+        self.library, self.last_norm = library, _norm(transformer.norm)
 
     def forward(
         self, x: Tensor, past: Sequence[KeyValues], positions: Tensor, frames: Tensor | None
     ) -> tuple[Tensor, list[KeyValues]]:
-        """As the ordinary transformer."""
+        """See `FrameTransformer`."""
         x = self.input_proj(x)
-        rope, mask = self._rotation(positions, x.shape[1]), window_mask(positions, x.shape[1], self.window)
+        rope, mask = self._rope_tables(positions, x.shape[1]), window_mask(positions, x.shape[1], self.window)
         advanced: list[KeyValues] = []
         for layer, history in zip(self.layers, past, strict=True):
-            x, history = layer(x, history, rope, mask, frames)
-            advanced.append(history)
-        last = self.output_proj
-        assert isinstance(last, PackedLinear)
-        return last.run(x, before=self.last), advanced
+            x, next_history = layer(x, history, rope, mask, frames)
+            advanced.append(next_history)
+        output_proj = self.output_proj
+        assert isinstance(output_proj, PackedLinear)
+        return output_proj.run(x, before=self.last_norm), advanced
 
-    def _rotation(self, positions: Tensor, count: int) -> RopeTables:
-        """Cosines and sines [B, 1, count, head_dim / 2]; torch's own may depend on where in a tensor an angle lies."""
+    def _rope_tables(self, positions: Tensor, count: int) -> RopeTables:
+        """Cosines and sines [B, 1, count, head_dim / 2], computed in C.
+
+        PyTorch's vectorized functions may round an angle differently depending on its place in the tensor.
+        """
         absolute = positions[:, None] + torch.arange(count)
-        steps = inverse_frequencies(self.head_dim, self.theta)
-        rope = RopeTables(*(torch.empty(*absolute.shape, steps.shape[0])[:, None] for _ in range(2)))
-        addresses = (each.data_ptr() for each in (absolute, steps, *rope))
-        self.library.rope_tables(*addresses, absolute.numel(), steps.shape[0])
+        frequencies = inverse_frequencies(self.head_dim, self.theta)
+        rope = RopeTables(*(torch.empty(*absolute.shape, frequencies.shape[0])[:, None] for _ in range(2)))
+        addresses = (each.data_ptr() for each in (absolute, frequencies, *rope))
+        self.library.rope_tables(*addresses, absolute.numel(), frequencies.shape[0])
         return rope
 
 
-def _norm(norm: RMSNorm) -> Before:
-    return Before(NORM, norm.weight.detach().float(), None, norm.eps)
+def _norm(norm: RMSNorm) -> FusedOp:
+    return FusedOp(NORM, norm.weight.detach().float(), None, norm.eps)

@@ -1,6 +1,6 @@
-"""The codec's convolutions as matmuls with packed weights (`panels.py`), and the SnakeBeta that they apply first.
+"""The codec's convolutions as matmuls with packed weights (`panels.py`), and the SnakeBeta that is fused into them.
 
-As in the reference layers, the past is an argument and a result.
+As in the reference layers, the history is passed in and returned.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from ctypes import byref
 import torch
 from torch import Tensor, nn
 
-from legato.backends.cpu.panels import PLAIN, Before, Packed, Panels, address, prepared
+from legato.backends.cpu.panels import NO_OP, FusedOp, Packed, Panels, address, prepared
 from legato.errors import StateError
 from legato.kernels.codec_library import SNAKE, CodecLibrary
 from legato.models.codec.upsample import SNAKE_EPS, SnakeBeta
@@ -25,33 +25,33 @@ from legato.models.layers.conv import (
 
 
 class PackedSnake(Packed, SnakeBeta):
-    """SnakeBeta; a packed layer applies it while it reads its input."""
+    """SnakeBeta, x + gain * sin(frequency * x)^2. A packed layer applies it to its input while reading it."""
 
     def __init__(self, snake: SnakeBeta) -> None:
         nn.Module.__init__(self)
         self.alpha, self.beta = snake.alpha, snake.beta
-        self.turn: Tensor
+        self.frequency: Tensor
         self.gain: Tensor
-        self.register_buffer("turn", snake.alpha.detach().float().exp(), persistent=False)
+        self.register_buffer("frequency", snake.alpha.detach().float().exp(), persistent=False)
         self.register_buffer("gain", (snake.beta.detach().float().exp() + SNAKE_EPS).reciprocal(), persistent=False)
-        self.before = Before(SNAKE, self.turn, self.gain)
+        self.op = FusedOp(SNAKE, self.frequency, self.gain)
 
 
-def _before(activation: Activation) -> Before:
+def _fused_op(activation: Activation) -> FusedOp:
     if activation is identity:
-        return PLAIN
+        return NO_OP
     if not isinstance(activation, PackedSnake):
         raise StateError(f"a packed layer cannot apply {activation!r} to its input")
-    return activation.before
+    return activation.op
 
 
 class PackedCausal(Packed, CausalLayer):
-    """A convolution over what was joined to its past: a product, whose outputs may be several positions."""
+    """A causal convolution as one matmul. With a stride, its outputs are `stride` positions side by side."""
 
     panels: Panels
     stride: int
-    after = PLAIN
-    """The activation behind it, where it took that over."""
+    after = NO_OP
+    """The activation that follows the layer, if it is fused into it."""
 
     def forward(
         self,
@@ -61,15 +61,17 @@ class PackedCausal(Packed, CausalLayer):
         activation: Activation = identity,
         residual: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """As the ordinary layer."""
+        """See `CausalLayer`."""
         past = history if self.history_length else None
-        y, kept = self.panels.run(x, past, lengths=lengths, before=_before(activation), after=self.after, plus=residual)
+        y, kept = self.panels.run(
+            x, past, lengths=lengths, before=_fused_op(activation), after=self.after, residual=residual
+        )
         y = y.view(x.shape[0], x.shape[1] * self.stride, self.panels.out_features // self.stride)
         return y, history if kept is None else kept
 
     def compute(self, joined: Tensor) -> Tensor:  # noqa: ARG002
-        """Never on its own: joining is part of the product."""
-        raise StateError("a packed layer joins past and window itself")
+        """Not supported: the kernel joins history and window itself."""
+        raise StateError("a packed layer joins history and window itself: call forward")
 
 
 class PackedConv1d(PackedCausal, CausalConv1d):
@@ -84,7 +86,7 @@ class PackedConv1d(PackedCausal, CausalConv1d):
 
 
 class PackedConvTranspose1d(PackedCausal, CausalConvTranspose1d):
-    """A transposed convolution: a convolution whose outputs are `stride` positions side by side."""
+    """A transposed convolution, as a convolution whose outputs are `stride` positions side by side."""
 
     def __init__(self, layer: CausalConvTranspose1d, library: CodecLibrary) -> None:
         nn.Module.__init__(self)
@@ -92,14 +94,13 @@ class PackedConvTranspose1d(PackedCausal, CausalConvTranspose1d):
         self.stride = layer.stride
         bias = layer.conv.bias
         assert bias is not None
-        oldest_first = layer.conv.time_major.view(self.in_channels, -1, self.stride, bias.shape[0]).flip(
-            1
-        )  # [in, age, phase, out]
+        newest_first = layer.conv.time_major.view(self.in_channels, -1, self.stride, bias.shape[0])
+        oldest_first = newest_first.flip(1)  # [in, age, phase, out]
         self.panels = Panels(oldest_first.permute(2, 3, 1, 0).flatten(0, 1), bias.repeat(self.stride), library)
 
 
 class PackedDepthwise(Packed, CausalDepthwiseConv1d):
-    """A convolution of each channel by itself and the LayerNorm behind it, which it takes over."""
+    """A depthwise convolution with the LayerNorm that follows it."""
 
     def __init__(self, layer: CausalDepthwiseConv1d, norm: nn.LayerNorm, library: CodecLibrary) -> None:
         nn.Module.__init__(self)
@@ -124,15 +125,15 @@ class PackedDepthwise(Packed, CausalDepthwiseConv1d):
         activation: Activation = identity,
         residual: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """As the ordinary layer; the result is normed."""
+        """See `CausalLayer`. The result is normalized; `activation` and `residual` are not supported."""
         assert activation is identity
         assert residual is None
         y, macs = torch.empty_like(x, memory_format=torch.contiguous_format), x.numel() * self.in_features
         width = self.out_features
-        call, kept, _alive = prepared(x, history, self.dtype, width, lengths, Before(eps=self.eps), macs)
+        call, kept, _alive = prepared(x, history, self.dtype, width, lengths, FusedOp(eps=self.eps), macs)
         assert kept is not None
         call.y = address(y)
-        room = torch.empty(call.threads, width)
-        numbers = (address(each) for each in (self.taps, self.bias, self.norm, self.shift, room))
-        self.library.depthwise(byref(call), *numbers, self.in_features, width, int(self.dtype == torch.bfloat16))
+        scratch = torch.empty(call.threads, width)
+        addresses = (address(each) for each in (self.taps, self.bias, self.norm, self.shift, scratch))
+        self.library.depthwise(byref(call), *addresses, self.in_features, width, int(self.dtype == torch.bfloat16))
         return y, kept

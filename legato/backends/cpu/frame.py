@@ -1,4 +1,4 @@
-"""A whole frame of the code predictor in one kernel call, and the native sampler. See `frame.c`."""
+"""The code predictor for a whole frame in one kernel call, and the native sampler. See `frame.c`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from legato.models.sampling import Sampled, SamplerSettings, end_allowed
 
 
 def frame_library(predictor: CodePredictor, dtype: torch.dtype) -> Library | None:
-    """The library, if it can compute whole frames of this predictor: all linears native, everything else in float32.
+    """The library if it can compute whole frames of this predictor, else None.
 
-    With a forward hook on a head (verification reads the logits there), frames are computed step by step.
+    It can if all linears are native and everything else is float32. If a head has a forward hook, by which verification
+    reads the logits, frames are computed step by step in PyTorch.
     """
     if not isinstance(predictor.model.layers, NativeLayers) or dtype != torch.float32:
         return None
@@ -40,10 +41,10 @@ def frame_library(predictor: CodePredictor, dtype: torch.dtype) -> Library | Non
 
 
 def sample_native(library: Library, logits: Tensor, settings: SamplerSettings, uniform: Tensor) -> Sampled:
-    """`sampling.sample` of float32 `logits` [B, V], computed by `frame.c`.
+    """`sampling.sample` for float32 `logits` [B, V], computed by `frame.c`.
 
-    Its exponentials may differ from torch's in the last digit, so a code may differ where the uniform number is that
-    close to a boundary.
+    Its exponentials may differ from PyTorch's in the last digit. A code then differs if the uniform random number is
+    that close to the boundary between two codes.
     """
     return _sampled(library, logits, None, settings, uniform)
 
@@ -61,7 +62,7 @@ def sample_first_native(
     settings: SamplerSettings,
     uniform: Tensor,
 ) -> Sampled:
-    """`process_first_code_logits` and `sample` of float32 `logits` [B, V]; see `sample_native`."""
+    """`process_first_code_logits` and `sample` for float32 `logits` [B, V]; see `sample_native`."""
     contiguous_seen, may_end = seen.contiguous(), end_allowed(frames, allow_eos)
     penalty = repetition_penalty.float().contiguous()
     first = First(
@@ -112,11 +113,11 @@ def predict_frame_native(
     settings: SamplerSettings,
     noise: Tensor,
 ) -> Sampled:
-    """All codes of a frame of each row.
+    """All codes [B, Q] of one frame per row.
 
-    `first` [B, 2, talker width]: hidden state and embedded first code. `codes` int64 [B]: that code. `locations`: where
-    their keys and values go in the scratch of the frame; overwritten here with those of later steps. `rope`: the tables
-    of all positions. `noise` [B, Q].
+    `first` [B, 2, talker width]: hidden state and embedding of the first code. `codes` int64 [B]: the first code.
+    `locations`: locations of their keys and values in the frame's scratch cache; overwritten with those of later steps.
+    `rope`: tables for all positions of a frame. `noise` [B, Q]: uniform random numbers.
     """
     B, Q, d = len(codes), noise.shape[1], rope.cos.shape[-1]
     layers = predictor.model.layers
@@ -173,7 +174,7 @@ def _frame_scratch(predictor: CodePredictor, args: Predictor, B: int, library: L
 def _predictor(
     predictor: CodePredictor, layers: NativeLayers, cos: Tensor, sin: Tensor
 ) -> tuple[Predictor, tuple[object, ...]]:
-    """The arguments, and what must stay alive as long as they are used."""
+    """The kernel arguments, and objects to keep alive while they are used."""
     heads, projection = [_native(each) for each in predictor.lm_head], predictor.small_to_mtp_projection
     tables = [each.weight for each in predictor.model.codec_embedding if isinstance(each, nn.Embedding)]
     head_pointers = (c_void_p * len(heads))(*(ctypes.addressof(each.args) for each in heads))
@@ -202,7 +203,7 @@ def _predictor(
 
 
 def _settings(settings: SamplerSettings) -> tuple[tuple[Tensor, ...], Settings]:
-    """The arguments, and the tensors that must stay alive as long as they are used."""
+    """Tensors to keep alive while the kernel arguments are used, and the arguments."""
     temperature, top_p = settings.temperature.float().contiguous(), settings.top_p.float().contiguous()
     top_k = settings.top_k.contiguous()
     args = Settings(temperature=temperature.data_ptr(), top_k=top_k.data_ptr(), top_p=top_p.data_ptr())

@@ -1,6 +1,6 @@
 """Linears and stacks of decoder layers that run in C kernels.
 
-They share the weights of the modules that they are built from: a mapped file is multiplied in place.
+They share the weights of the modules that they are built from. Weights in a mapped file are read in place.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from legato.weights.quantization import KEPT
 from legato.weights.quantized_linear import FusedAttention, FusedSwiGLU, Int4Linear, Int8Linear
 
 _SUMMED_OUTPUTS = 64
+"""Output channels that are summed at a time."""
 _Language = TypeVar("_Language", bound=nn.Module)
 
 
 def native_language(language: _Language, library: Library) -> _Language:
-    """Talker or code predictor with native linears where the kernels take them, and native layers where all are.
+    """A copy of a talker or code predictor with native linears where supported, and native layers if all are native.
 
-    Linears in float32 stay as they are: the kernels gain nothing there. The heads in `KEPT` are left to the caller.
+    float32 linears are not replaced: the kernels are not faster there. The caller replaces the heads in `KEPT`.
     """
 
     def replacement(name: str, child: nn.Module) -> nn.Module | None:
@@ -48,7 +49,7 @@ def native_language(language: _Language, library: Library) -> _Language:
 
 
 class NativeLinearBase(nn.Module):
-    """A linear that is multiplied in C. `args` describes it to the kernels; valid while this module is alive."""
+    """A linear computed in C. `args` describes it to the kernels and is valid while this module is alive."""
 
     bias: Tensor | None
     args: Map
@@ -59,7 +60,7 @@ class NativeLinearBase(nn.Module):
 
     @cached_property
     def prepared_bytes(self) -> int:
-        """Bytes of one input row after its preparation (quantization or packing)."""
+        """Bytes of one prepared (quantized or packed) input row."""
         return self.library.prepared(byref(self.args), ctypes.c_int64(1))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -123,7 +124,7 @@ class NativeLinear(NativeLinearBase):
 
 
 def native_linear(linear: Int8Linear | Int4Linear | nn.Linear, library: Library) -> NativeLinearBase:
-    """The native form of `linear`, on the same weights."""
+    """The native module for `linear`, with the same weights."""
     if isinstance(linear, Int8Linear):
         return NativeInt8Linear(linear, library)
     if isinstance(linear, Int4Linear):
@@ -132,7 +133,7 @@ def native_linear(linear: Int8Linear | Int4Linear | nn.Linear, library: Library)
 
 
 class NativeLayers(Layers):
-    """All layers of a step in one kernel call, where the KV view gives addresses; else one layer after another."""
+    """All decoder layers in one kernel call if the KV view has addresses, else layer by layer."""
 
     def __init__(self, layers: Layers, library: Library) -> None:
         super().__init__(layers)
@@ -160,7 +161,7 @@ class NativeLayers(Layers):
         )
 
     def run(self, x: Tensor, *, rope: RopeTables, kv: KVView) -> Tensor:
-        """`x` [B, T, D] through all layers, in float32 inside."""
+        """Run `x` [B, T, D] through all layers, in float32 internally."""
         locations = kv.locations()
         if locations is None or x.dtype == torch.float64:
             return run_layers(self, x, rope=rope, kv=kv)
@@ -186,7 +187,7 @@ class NativeLayers(Layers):
         del tensors  # the workspace points into them
 
     def workspace(self, count: int, span: int, threads: int) -> tuple[Room, list[Tensor]]:
-        """Scratch for `count` rows that attend to `span` positions in a call of `threads` threads, and its tensors."""
+        """Scratch memory for `count` rows that attend to `span` positions, and the tensors that it points into."""
         width = self.stack.width
         score_row = max(self._group * span, self._inner)
         parts = {
@@ -203,13 +204,13 @@ class NativeLayers(Layers):
 
 
 def prepared_rows(count: int, row_bytes: int, library: Library) -> Tensor:
-    """Memory for `count` prepared input rows; for AMX also for their interleaved copy, in groups of 16 rows."""
+    """Memory for `count` prepared input rows and, for AMX, their interleaved copy in groups of 16 rows."""
     interleaved = -(-count // 16) * 16 if library.amx and count > 1 else 0
     return torch.empty((count + interleaved) * row_bytes, dtype=torch.uint8)
 
 
 def cache_args(locations: KVLocations) -> Cache:
-    """`locations` as the kernels take them; valid while its tensors are alive."""
+    """`locations` as a kernel argument, valid while its tensors are alive."""
     keys, values = locations.keys, locations.values
     layer, slot, head, position, _ = keys.stride()
     return Cache(
@@ -280,7 +281,7 @@ def _args(module: nn.Module) -> Map:
 def _channel_sums(values: Tensor) -> Tensor:
     """The sum of each output channel's weights, int32 [N].
 
-    A few channels at a time: torch widens what it sums, and large temporary tensors leave holes in the heap that the
-    process keeps (0.9 GB for the 0.6B model).
+    Computed for a few channels at a time: PyTorch converts its input to int32 first, and large temporary tensors would
+    fragment the heap (0.9 GB for the 0.6B model).
     """
     return torch.cat([part.sum(1, dtype=torch.int32) for part in torch.split(values, _SUMMED_OUTPUTS)])

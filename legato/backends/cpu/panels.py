@@ -1,7 +1,7 @@
-"""Matmuls of the codec with weights packed in panels, and linears made of them. See `codec.c`.
+"""Codec matmuls with weights packed in panels (`Panels`), and linears built on them (`PackedLinear`). See `codec.c`.
 
-The packed weights are copies in the order in which the kernel reads them. An output has the same bits in any window, in
-any batch, and with any number of threads.
+A packed weight is a copy in the order in which the kernel reads it. Outputs are bit-identical for any window length,
+batch and number of threads.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from legato.kernels.threads import num_threads
 LINE = 64
 """Bytes of a cache line."""
 MACS_PER_THREAD = 2**18
-"""With fewer multiply-adds per thread, waiting for another thread costs more than it saves."""
+"""Minimum multiply-adds per thread: with fewer, synchronization costs more than another thread saves."""
 
 
 class Packed(nn.Module):
-    """Base of modules with packed weights: they can be executed, but not copied, moved or converted."""
+    """Base class of modules with packed weights, which can be executed, but not copied, moved or converted."""
 
     def __deepcopy__(self, memo: dict[int, object]) -> nn.Module:
         raise StateError(f"{type(self).__name__} has packed weights: copy the module of the loaded model instead")
@@ -37,8 +37,11 @@ class Packed(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
-    """The operation applied to the input of a matmul, and its float32 parameters, one per channel."""
+class FusedOp:
+    """An operation that a kernel applies to the input or output of a matmul, with float32 parameters per channel.
+
+    `first` and `second`: the weight of a norm; frequency and gain of SnakeBeta; None for GELU and GATED (SwiGLU).
+    """
 
     kind: int = IDENTITY
     first: Tensor | None = None
@@ -46,11 +49,11 @@ class Before:
     eps: float = 0.0
 
 
-PLAIN = Before()
+NO_OP = FusedOp()
 
 
 class Panels(nn.Module):
-    """The weight [n, taps * width] of a matmul, packed in panels (see `packed`), and its bias in float32."""
+    """A matmul: its weight [n, taps * width], packed in panels (see `packed`), and its bias in float32."""
 
     def __init__(self, by_tap: Tensor, bias: Tensor | None, library: CodecLibrary, dilation: int = 1) -> None:
         """`by_tap` [n, taps, width]."""
@@ -80,23 +83,23 @@ class Panels(nn.Module):
         past: Tensor | None = None,
         *,
         lengths: Tensor | None = None,
-        before: Before = PLAIN,
-        after: Before = PLAIN,
+        before: FusedOp = NO_OP,
+        after: FusedOp = NO_OP,
         scale: Tensor | None = None,
-        plus: Tensor | None = None,
+        residual: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """`x` [B, N, width] after `past` [B, keep, width] -> y [B, N, n] = matmul * scale + plus, and the next past.
+        """Return y [B, N, n] and the next past, for `x` [B, N, width] and its `past` [B, keep, width].
 
-        `after`: SnakeBeta of the matmul, or nothing.
+        y = after(matmul(before(past, x))) * scale + residual. `after` is SnakeBeta or nothing.
         """
         assert after.kind in (IDENTITY, SNAKE)
         rows, count, _ = x.shape
         y = x.new_empty(rows, count, self.out_features)
         macs = rows * count * self.in_features * self.out_features
         call, kept, _alive = prepared(x, past, self.dtype, self.width, lengths, before, macs)
-        plus = None if plus is None else plus.contiguous()
+        residual = None if residual is None else residual.contiguous()
         call.turn, call.gain = address(after.first), address(after.second)
-        call.scale, call.plus, call.y = address(scale), address(plus), address(y)
+        call.scale, call.plus, call.y = address(scale), address(residual), address(y)
         self.library.convolve(byref(self.args), byref(call))
         return y, kept
 
@@ -107,17 +110,17 @@ def prepared(
     dtype: torch.dtype,
     width: int,
     lengths: Tensor | None,
-    before: Before,
+    before: FusedOp,
     macs: int,
 ) -> tuple[Call, Tensor | None, tuple[Tensor | None, ...]]:
-    """The arguments that concern the input, the tensor of the next past, and what must stay alive during the call."""
+    """The input arguments of a kernel call, the tensor for the next past, and tensors to keep alive during the call."""
     if x.dtype != dtype or (past is not None and past.dtype != dtype):
         raise StateError(f"weights packed in {dtype} need {dtype} inputs, not {x.dtype}")
     rows, count, _ = x.shape
     keep = 0 if past is None else past.shape[1]
     x, past = x.contiguous(), None if past is None else past.contiguous()
     lengths = None if lengths is None else lengths.contiguous()
-    # An odd number of cache lines between positions, so that positions read together fall into different cache sets.
+    # An odd number of cache lines between positions: positions that are read together then use different cache sets.
     pitch = (-(-width * x.element_size() // LINE) | 1) * LINE
     read_in_place = keep == 0 and before.kind == IDENTITY
     joined = None if read_in_place else torch.empty(rows * (keep + count) * pitch, dtype=torch.uint8)
@@ -143,7 +146,7 @@ def prepared(
 
 
 class PackedLinear(Packed):
-    """Linears with the same input as one matmul, their outputs one after another."""
+    """Linears with the same input, as one matmul with concatenated outputs."""
 
     def __init__(self, linears: Sequence[nn.Linear], library: CodecLibrary) -> None:
         super().__init__()
@@ -156,28 +159,32 @@ class PackedLinear(Packed):
         return self.run(x)
 
     def run(
-        self, x: Tensor, *, before: Before = PLAIN, scale: Tensor | None = None, plus: Tensor | None = None
+        self, x: Tensor, *, before: FusedOp = NO_OP, scale: Tensor | None = None, residual: Tensor | None = None
     ) -> Tensor:
-        """The linear of `before(x)`, times `scale`, plus `plus`."""
-        return self.panels.run(x, before=before, scale=scale, plus=plus)[0]
+        """linear(before(x)) * scale + residual."""
+        return self.panels.run(x, before=before, scale=scale, residual=residual)[0]
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
 def address(tensor: Tensor | None) -> int | None:
+    """The address of the data; None (NULL) for None."""
     return None if tensor is None else tensor.data_ptr()
 
 
 def steps_per_tile(steps: int) -> int:
-    """How many of a position's steps one AMX tile holds so that all tiles are full; 0: no such number of at least 8."""
+    """Steps (4 bytes of the input) per AMX tile: the largest divisor of `steps` from 8 to 16; 0 if there is none.
+
+    A divisor fills all tiles of a position completely.
+    """
     return next((held for held in range(16, 7, -1) if steps % held == 0), 0)
 
 
 def packed(matrix: Tensor, panel: int) -> Tensor:
-    """[n, K] -> flat panels of `panel` outputs; the last panel has half of them if that suffices.
+    """Pack a weight [n, K] into panels of `panel` outputs, flattened. The last panel has half as many if these suffice.
 
-    The layout of a panel is [K in steps of 4 bytes][output][step]. A single output is not repacked.
+    Layout of a panel: [K in steps of 4 bytes][output][step]. A weight with one output is only copied.
     """
     n, inputs = matrix.shape
     if n == 1:

@@ -29,7 +29,7 @@ from tests.kernels.older_cpus import NO_TILES, OLDER, as_wanted, compiler_name
 from tests.models.codec.tiny_codec import DECODER, EMBEDDED, tiny_decoder
 
 BOTH = [torch.float32, torch.bfloat16]
-pytestmark = pytest.mark.skipif(isinstance(codec_library(), Unavailable), reason="nothing compiled here")
+pytestmark = pytest.mark.skipif(isinstance(codec_library(), Unavailable), reason="no CPU kernels here")
 
 
 @pytest.fixture(autouse=True)
@@ -50,13 +50,13 @@ def library(cpu: str = THIS_CPU) -> CodecLibrary:
 @lru_cache
 def pair(config: CodecDecoderConfig, dtype: torch.dtype, cpu: str = THIS_CPU) -> tuple[CodecDecoder, CodecDecoder]:
     """The same decoder as reference and packed."""
-    ordinary = tiny_decoder(config, dtype=dtype)
-    return ordinary, pack_decoder(ordinary, library(cpu))
+    reference = tiny_decoder(config, dtype=dtype)
+    return reference, pack_decoder(reference, library(cpu))
 
 
 def codes_of(config: CodecDecoderConfig, rows: int, frames: int, seed: int = 0) -> Tensor:
-    drawn = torch.Generator().manual_seed(seed)
-    return torch.randint(config.codebook_size, (rows, frames, config.num_quantizers), generator=drawn)
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(config.codebook_size, (rows, frames, config.num_quantizers), generator=generator)
 
 
 def whole(decoder: CodecDecoder, codes: Tensor) -> Tensor:
@@ -64,10 +64,10 @@ def whole(decoder: CodecDecoder, codes: Tensor) -> Tensor:
     return samples
 
 
-def streamed(decoder: CodecDecoder, codes: Tensor, sizes: list[int], *, forget: bool = False) -> Tensor:
+def streamed(decoder: CodecDecoder, codes: Tensor, sizes: list[int], *, reset_history: bool = False) -> Tensor:
     history, parts = decoder.initial_history(codes.shape[0]), []
     for window in torch.split(codes, sizes, dim=1):
-        samples, history = decoder(decoder.initial_history(codes.shape[0]) if forget else history, window)
+        samples, history = decoder(decoder.initial_history(codes.shape[0]) if reset_history else history, window)
         parts.append(samples)
     return torch.cat(parts, dim=1)
 
@@ -87,23 +87,23 @@ def test_windows_batches_and_threads_are_bit_identical(
     with torch.inference_mode():
         decoder, codes = pair(config, dtype)[1], codes_of(config, rows, sum(sizes), seed)
         torch.set_num_threads(1)
-        alone = torch.cat([whole(decoder, codes[row : row + 1]) for row in range(rows)])
+        single_rows = torch.cat([whole(decoder, codes[row : row + 1]) for row in range(rows)])
         torch.set_num_threads(threads)
-        assert torch.equal(streamed(decoder, codes, sizes), alone)
-        assert not torch.equal(streamed(decoder, codes, sizes, forget=True), alone)
+        assert torch.equal(streamed(decoder, codes, sizes), single_rows)
+        assert not torch.equal(streamed(decoder, codes, sizes, reset_history=True), single_rows)
 
 
 @pytest.mark.parametrize("cpu", [NO_TILES, *OLDER])
 @pytest.mark.parametrize("dtype", BOTH)
 def test_bit_identical_with_narrow_vectors(dtype: torch.dtype, cpu: str) -> None:
-    ordinary, decoder = pair(DECODER, dtype, cpu)
+    reference, decoder = pair(DECODER, dtype, cpu)
     codes = codes_of(DECODER, 3, 12)
-    alone = torch.cat([whole(decoder, codes[row : row + 1]) for row in range(3)])
-    assert torch.equal(streamed(decoder, codes, [1, 4, 5, 2]), alone)
-    exact = whole(copy.deepcopy(ordinary).double(), codes)
-    errors = [float((whole(each, codes) - exact).abs().max()) for each in (decoder, ordinary)]
+    single_rows = torch.cat([whole(decoder, codes[row : row + 1]) for row in range(3)])
+    assert torch.equal(streamed(decoder, codes, [1, 4, 5, 2]), single_rows)
+    exact = whole(copy.deepcopy(reference).double(), codes)
+    errors = [float((whole(each, codes) - exact).abs().max()) for each in (decoder, reference)]
     assert errors[0] <= 3 * errors[1]
-    assert float((alone.roll(1, 0) - exact).abs().max()) > 9 * errors[1]
+    assert float((single_rows.roll(1, 0) - exact).abs().max()) > 9 * errors[1]
 
 
 @pytest.mark.parametrize("dtype", BOTH)
@@ -136,38 +136,40 @@ def test_nan_stays_in_its_row(dtype: torch.dtype) -> None:
 def test_float32_is_close_to_float64(config: CodecDecoderConfig) -> None:
     codes = codes_of(config, 2, 60)
     exact = whole(tiny_decoder(config), codes)
-    ordinary, compiled = (float((whole(each, codes) - exact).abs().max()) for each in pair(config, torch.float32))
-    assert compiled <= 2e-5
-    assert compiled <= 3 * ordinary
+    reference, packed_decoder = (
+        float((whole(each, codes) - exact).abs().max()) for each in pair(config, torch.float32)
+    )
+    assert packed_decoder <= 2e-5
+    assert packed_decoder <= 3 * reference
 
 
 def test_bfloat16_error_is_not_larger_than_torchs() -> None:
     codes = codes_of(DECODER, 2, 60)
-    ordinary, compiled = pair(DECODER, torch.bfloat16)
-    exact = whole(copy.deepcopy(ordinary).float(), codes)
-    errors = [float((whole(each, codes) - exact).square().mean().sqrt()) for each in (ordinary, compiled)]
+    reference, packed_decoder = pair(DECODER, torch.bfloat16)
+    exact = whole(copy.deepcopy(reference).float(), codes)
+    errors = [float((whole(each, codes) - exact).square().mean().sqrt()) for each in (reference, packed_decoder)]
     assert 0.0 < errors[1] <= 1.2 * errors[0]
 
 
 @pytest.mark.parametrize("dtype", BOTH)
 def test_packing_does_not_change_the_reference_decoder(dtype: torch.dtype) -> None:
-    ordinary, codes = tiny_decoder(dtype=dtype), codes_of(DECODER, 1, 6)
-    weights = {name: tensor.clone() for name, tensor in ordinary.state_dict().items()}
-    before = whole(ordinary, codes)
-    compiled = pack_decoder(ordinary, library())
-    whole(compiled, codes)
-    assert not any(isinstance(part, Packed) for part in ordinary.modules())
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in ordinary.state_dict().items())
-    assert torch.equal(whole(ordinary, codes), before)
+    reference, codes = tiny_decoder(dtype=dtype), codes_of(DECODER, 1, 6)
+    weights = {name: tensor.clone() for name, tensor in reference.state_dict().items()}
+    before = whole(reference, codes)
+    packed_decoder = pack_decoder(reference, library())
+    whole(packed_decoder, codes)
+    assert not any(isinstance(part, Packed) for part in reference.modules())
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in reference.state_dict().items())
+    assert torch.equal(whole(reference, codes), before)
 
 
 def test_packed_weights_cannot_be_copied_moved_or_converted() -> None:
-    compiled = pair(DECODER, torch.float32)[1]
-    for move in (compiled.double, compiled.bfloat16, lambda: compiled.to("cpu")):
+    packed_decoder = pair(DECODER, torch.float32)[1]
+    for move in (packed_decoder.double, packed_decoder.bfloat16, lambda: packed_decoder.to("cpu")):
         with pytest.raises(StateError, match="cannot be moved or converted"):
             move()
     with pytest.raises(StateError, match="copy the module of the loaded model"):
-        copy.deepcopy(compiled)
+        copy.deepcopy(packed_decoder)
 
 
 def test_another_dtype_is_refused() -> None:
@@ -215,18 +217,18 @@ def test_convolutions_are_exact_on_integers(
 ) -> None:
     """Integer sums are exact in any order, so results are bit-identical to the reference after the same rounding."""
     inputs = sizes[0] + (sizes[0] % 2 if dtype == torch.bfloat16 else 0)
-    drawn = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     layer: CausalLayer
     if isinstance(kind, str):
         layer = CausalConvTranspose1d(inputs, sizes[1], 6, stride=3)
     else:
         layer = CausalConv1d(inputs, sizes[1], kind, dilation=dilation)
     for parameter in layer.parameters():
-        parameter.data.copy_(torch.randint(-4, 5, parameter.shape, generator=drawn))
-    compiled = packed_layer(copy.deepcopy(layer).to(dtype), cpu)
-    x = torch.randint(-9, 10, (rows, count, inputs), generator=drawn).float()
-    past = torch.randint(-9, 10, (rows, *layer.history_shape), generator=drawn).float()
-    for one, other in zip(layer(x, past), compiled(x.to(dtype), past.to(dtype)), strict=True):
+        parameter.data.copy_(torch.randint(-4, 5, parameter.shape, generator=generator))
+    packed_decoder = packed_layer(copy.deepcopy(layer).to(dtype), cpu)
+    x = torch.randint(-9, 10, (rows, count, inputs), generator=generator).float()
+    past = torch.randint(-9, 10, (rows, *layer.history_shape), generator=generator).float()
+    for one, other in zip(layer(x, past), packed_decoder(x.to(dtype), past.to(dtype)), strict=True):
         assert torch.equal(one.to(dtype), other)
 
 
@@ -252,7 +254,7 @@ def test_amx_tiles_are_full_or_not_used() -> None:
     ]
 
 
-@pytest.mark.skipif(not getattr(codec_library(), "amx", False), reason="this machine has no matrix tiles")
+@pytest.mark.skipif(not getattr(codec_library(), "amx", False), reason="this machine has no AMX")
 def test_amx_is_used_for_bfloat16_only() -> None:
     decoders = [tiny_decoder(dtype=dtype) for dtype in BOTH]
     decoders = [pack_decoder(each, library()) for each in decoders]
@@ -280,7 +282,7 @@ def test_packed_weights_are_in_the_order_of_the_kernel(outputs: int, panel: int,
         assert torch.equal(own.flatten(), matrix[n])
 
 
-def snake_alone(alpha: Tensor) -> tuple[PackedConv1d, PackedSnake]:
+def identity_convolution_and_snake(alpha: Tensor) -> tuple[PackedConv1d, PackedSnake]:
     """SnakeBeta before an identity convolution."""
     snake, layer = SnakeBeta(alpha.shape[0]), CausalConv1d(alpha.shape[0], alpha.shape[0], 1)
     snake.alpha.data.copy_(alpha)
@@ -291,7 +293,7 @@ def snake_alone(alpha: Tensor) -> tuple[PackedConv1d, PackedSnake]:
 
 
 def test_snake_is_accurate_for_small_and_large_arguments() -> None:
-    layer, snake = snake_alone(torch.zeros(16))
+    layer, snake = identity_convolution_and_snake(torch.zeros(16))
     for size in (1e-3, 1.0, 30.0, 1e3, 1e5, 1e6):
         x = size * torch.randn(1, 500, 16, generator=torch.Generator().manual_seed(3))
         wave = layer(x, x[:, :0], activation=snake)[0].double() - x.double()
@@ -302,7 +304,7 @@ def test_snake_is_accurate_for_small_and_large_arguments() -> None:
 
 
 def test_packed_layer_requires_a_packed_activation() -> None:
-    layer, _ = snake_alone(torch.zeros(4))
+    layer, _ = identity_convolution_and_snake(torch.zeros(4))
     x = torch.randn(1, 3, 4)
     assert torch.equal(layer(x, x[:, :0], activation=identity)[0], x)
     with pytest.raises(StateError, match="cannot apply"):

@@ -16,9 +16,25 @@ from legato.models.sampling import Sampled, SamplingRows
 from legato.types import SamplingParams
 from tests.conftest import TinyCheckpoint
 
-pytestmark = pytest.mark.skipif(isinstance(library(), Unavailable), reason="nothing compiled here")
-GREEDY = SamplingParams(0.0, 0, 1.0, 1.0, 0.0, 0, 1.0)
-WARM = SamplingParams(0.9, 50, 1.0, 1.05, 0.9, 20, 0.95)
+pytestmark = pytest.mark.skipif(isinstance(library(), Unavailable), reason="no CPU kernels here")
+GREEDY = SamplingParams(
+    temperature=0.0,
+    top_k=0,
+    top_p=1.0,
+    repetition_penalty=1.0,
+    predictor_temperature=0.0,
+    predictor_top_k=0,
+    predictor_top_p=1.0,
+)
+WARM = SamplingParams(
+    temperature=0.9,
+    top_k=50,
+    top_p=1.0,
+    repetition_penalty=1.05,
+    predictor_temperature=0.9,
+    predictor_top_k=20,
+    predictor_top_p=0.95,
+)
 B = 9
 
 
@@ -48,7 +64,14 @@ def given(model: Backend) -> tuple[Tensor, Tensor, Tensor]:
 def frames(model: Backend, data: tuple[Tensor, Tensor, Tensor]) -> Sampled:
     hidden, first, noise = data
     settings = SamplingRows.of([GREEDY if row % 4 == 3 else WARM for row in range(len(first))]).residual
-    inputs = FrameInputs(hidden, first, settings.temperature, settings.top_k, settings.top_p, noise)
+    inputs = FrameInputs(
+        hidden=hidden,
+        first_code=first,
+        temperature=settings.temperature,
+        top_k=settings.top_k,
+        top_p=settings.top_p,
+        noise=noise,
+    )
     with torch.inference_mode():
         return model.predict_frame(inputs)
 

@@ -17,18 +17,18 @@ from legato.weights.loading import load_model
 from legato.weights.quantized_linear import Int8Linear
 from tests.conftest import TinyCheckpoint
 
-COMPILED = library()
-pytestmark = pytest.mark.skipif(not isinstance(COMPILED, Library), reason=f"nothing compiled here: {COMPILED}")
+LIBRARY = library()
+pytestmark = pytest.mark.skipif(not isinstance(LIBRARY, Library), reason=f"no CPU kernels here: {LIBRARY}")
 
 
 def made(inputs: int, outputs: int, rows: int) -> tuple[NativeInt8Linear, Tensor]:
     """Random weights and inputs; the weights include both ends of the int8 range."""
-    assert isinstance(COMPILED, Library)
+    assert isinstance(LIBRARY, Library)
     source = torch.Generator().manual_seed(inputs + 1000 * outputs)
     store = Int8Linear(inputs, outputs, bias=False)
     store.values.copy_(torch.randint(-128, 128, (outputs, inputs), generator=source))
     store.scales.copy_(torch.rand(outputs, generator=source) + 0.5)
-    return NativeInt8Linear(store, COMPILED), torch.randn(rows, inputs, generator=source)
+    return NativeInt8Linear(store, LIBRARY), torch.randn(rows, inputs, generator=source)
 
 
 @settings(max_examples=60, deadline=None)
@@ -51,12 +51,12 @@ def test_row_does_not_depend_on_the_batch(rows: int) -> None:
 
 
 def made_half(inputs: int, outputs: int, rows: int) -> tuple[NativeLinear, Tensor]:
-    assert isinstance(COMPILED, Library)
+    assert isinstance(LIBRARY, Library)
     source = torch.Generator().manual_seed(inputs + 1000 * outputs)
     linear = nn.Linear(inputs, outputs, bias=False)
     weight = torch.randn(outputs, inputs, generator=source).bfloat16()
     linear.weight = nn.Parameter(weight, requires_grad=False)
-    return NativeLinear(linear, COMPILED), torch.randn(rows, inputs, generator=source)
+    return NativeLinear(linear, LIBRARY), torch.randn(rows, inputs, generator=source)
 
 
 @settings(max_examples=60, deadline=None)
@@ -103,7 +103,7 @@ def test_bfloat16_checkpoint_is_used_without_a_copy(dtype: str, tiny_checkpoint:
         got, usual = (hidden(each, getattr(torch, dtype)) for each in (ready, plain))
     worst, before = (got - wanted).abs().max(), (usual - wanted).abs().max()
     assert worst < 2e-5 if dtype == "float32" else worst < before
-    assert not torch.equal(got, usual), "nothing was computed in C"
+    assert not torch.equal(got, usual), "the kernels were not used"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -129,5 +129,5 @@ def test_attention_over_many_positions_equals_torch(
         monkeypatch.setattr(RowKVView, "locations", lambda _: None)
         wanted = hidden(1)
     assert (got - wanted).abs().max() < 0.05 * wanted.abs().max()
-    assert not torch.equal(got, wanted), "the library's attention was not asked"
+    assert not torch.equal(got, wanted), "PyTorch's attention was not used"
     assert (got[:, 20] - got[:, 36]).abs().max() > 0.3 * got.abs().max()
