@@ -16,7 +16,7 @@ from legato.server.speech_ws.socket import SpeechSocket
 from legato.server.wyoming.server import WyomingConnection
 from legato.session.playback import PlaybackLimits
 from tests.conftest import TinyCheckpoint
-from tests.server.running import Running
+from tests.server.running import Running, wait_for
 from tests.server.simulation import Faults, SimulatedSocket, Simulation
 from tests.server.test_utterance_ends import Writer, wyoming_bytes, wyoming_event
 
@@ -125,4 +125,5 @@ def test_http_events_headers_and_request_record(speaker: Running) -> None:
 def test_python_client_and_metrics(speaker: Running) -> None:
     assert speaker.tts.say("Some words.", voice="ryan", max_frames=3).finish_reason.value == "max_frames"
     with httpx.Client(base_url=speaker.url, timeout=60) as web:
-        assert 'legato_streams_total{finish_reason="max_frames"' in web.get("/metrics").text
+        # The engine retires a stream, and counts it, shortly after its last packet.
+        wait_for(lambda: 'legato_streams_total{finish_reason="max_frames"' in web.get("/metrics").text)
