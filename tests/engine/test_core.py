@@ -301,3 +301,15 @@ def test_marks_are_set_when_their_work_is_done(monkeypatch: pytest.MonkeyPatch) 
     assert stages["first frame"] == pytest.approx(1.0)
     assert stages["packet fill"] == pytest.approx(0.0)
     assert stages["codec"] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("limit", [7, 10, 13])
+def test_max_frames_counts_the_whole_stream_not_each_segment(limit: int) -> None:
+    """Three segments of five frames each: the limit falls into the second or the third."""
+    h = harness({1: 5}, segments=SHORT)
+    _, received = h.submit("Ab cd ef. Gh ij kl. Mn op qr.", seed=1, max_frames=limit)
+    h.run()
+    assert len(h.streams[0].sequences) >= 2
+    assert received.frames == limit
+    assert received.reason is FinishReason.MAX_FRAMES
+    h.assert_balanced()
