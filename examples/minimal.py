@@ -23,7 +23,7 @@ from torch import Tensor
 
 from legato.config.checkpoint import read_model_config
 from legato.models.durations import DurationNet, SpeakerDurations
-from legato.text.english.track import EnglishTrack
+from legato.text.english.phone_tokenizer import PhoneTokenizer
 from legato.text.tokenizer import BpeTokenizer
 
 Config = dict  # parsed JSON
@@ -102,15 +102,15 @@ def embedded_prompt(w: Weights, c: Config, folder: Path, text: str, voice: str) 
     speakers, phones, look_ahead = list(t["spk_id"]), len(front_end.phones), front_end.look_ahead_phones
     net = DurationNet(phones=phones, speakers=len(speakers), sizes=front_end.duration, look_ahead=look_ahead)
     net.load_state_dict({name[9:]: tensor for name, tensor in w.items() if name.startswith("duration.")})
-    track = EnglishTrack(front_end, SpeakerDurations(net, speakers.index(voice)))
-    track.append(text)
-    track.end()
+    tokenizer = PhoneTokenizer(front_end, SpeakerDurations(net, speakers.index(voice)))
+    tokenizer.append(text)
+    tokenizer.end()
     delay, padding = front_end.audio_delay_frames, (0,) * front_end.tables
-    vectors = w.embed_text([*track.tokens, *[padding] * (delay + 1)])
+    vectors = w.embed_text([*tokenizer.tokens, *[padding] * (delay + 1)])
     codes = w["talker.model.codec_embedding.weight"]
     vectors[: delay + 1] += codes[[t["codec_pad_id"]] * delay + [t["codec_bos_id"]]]
     prompt = torch.cat((codes[[t["spk_id"][voice]]], vectors[: delay + 1]))
-    return prompt, vectors[delay + 1 :], w.embed_text([padding])[0], len(track.tokens)
+    return prompt, vectors[delay + 1 :], w.embed_text([padding])[0], len(tokenizer.tokens)
 
 
 def official_prompt(w: Weights, c: Config, folder: Path, text: str, voice: str, instruct: str, language: str) -> Prompt:

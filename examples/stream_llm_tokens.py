@@ -24,7 +24,7 @@ async def main(path: str) -> None:
         stream = tts.stream(tokens())
         async for packet in stream:  # the event loop is not blocked
             writer.write(packet)
-    print(f"wrote {path}; waited {stream.timing.later_text_wait_s:.2f} s for text")
+    print(f"wrote {path}; waited {stream.timing.text_stall_s:.2f} s for text")
 
 
 asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "out.wav"))

@@ -24,14 +24,14 @@ from legato.config.engine import EngineConfig
 from legato.config.quantization import NONE
 from legato.engine.engine import Engine
 from legato.engine.flow_control import BACKGROUND, UNLIMITED, FlowControl
-from legato.engine.frontend import front_end_of
-from legato.engine.handle import Opened
+from legato.engine.frontend import create_front_end
+from legato.engine.handle import OpenedStream
 from legato.engine.heartbeat import EngineHealth
-from legato.engine.request import Reference, SpeechRequest, chosen_sampling, default_sampling, resolve
+from legato.engine.request import Reference, SpeechRequest, default_sampling, merge_sampling, resolve_request
 from legato.engine.stats import EngineSnapshot
 from legato.engine.stream import StreamEvent
 from legato.engine.text_source import TextSource, check_text_source
-from legato.engine.voice_cache import VoiceStore
+from legato.engine.voice_cache import VoiceCache
 from legato.errors import InputError
 from legato.speech import Speech, Stream
 from legato.types import DEFAULT_PACKET_FRAMES, SamplingOptions, SamplingParams, TextLayout
@@ -51,9 +51,9 @@ Recording = str | Path | bytes | npt.NDArray[np.float32]
 class CloneReference:
     """The recording of a voice to clone.
 
-    `transcript` is the text spoken in it. With a transcript the model continues the recording, which gives the closest
-    likeness; without one, the clone uses only a speaker vector. `append_silence_s` of silence after the recording keeps
-    its last sound out of the new speech.
+    `transcript` is the text spoken in it. With a transcript the model continues the recording, which reproduces the
+    voice most closely; without one, the clone uses only a speaker vector. `append_silence_s` seconds of silence are
+    appended, so that the last sound of the recording does not run into the new speech.
     """
 
     audio: Recording
@@ -81,16 +81,19 @@ if not TYPE_CHECKING:
 class Legato:
     """A loaded model with its engine. Use it as a context manager, or call `close`."""
 
-    def __init__(self, backend: Backend, config: EngineConfig, *, settle: Callable[[], None] = lambda: None) -> None:
-        """`settle` synchronizes the device after each part of an engine step, for measurements of the parts."""
+    @accept_old_names(settle="synchronize")
+    def __init__(
+        self, backend: Backend, config: EngineConfig, *, synchronize: Callable[[], None] = lambda: None
+    ) -> None:
+        """`synchronize` waits for the device after each phase of an engine step, so that phases can be measured."""
         self.backend = backend
         self.model = model = backend.model
         self.config = config
-        self._front_end = front_end_of(model)
-        self._voices = VoiceStore(
+        self._front_end = create_front_end(model)
+        self._voices = VoiceCache(
             backend.decoder, model.encoder, model.speaker_encoder, limit_bytes=config.voice_cache_bytes
         )
-        self._engine = Engine(backend, self._front_end, config, synchronize=settle)
+        self._engine = Engine(backend, self._front_end, config, synchronize=synchronize)
 
     @property
     def sample_rate_hz(self) -> int:
@@ -103,9 +106,15 @@ class Legato:
         return [Voice(name, talker.dialects.get(name, "")) for name in talker.speakers]
 
     @property
-    def changes_speed(self) -> bool:
+    def supports_speed(self) -> bool:
         """True if `speed` may differ from 1."""
-        return self._front_end.changes_speed
+        return self._front_end.supports_speed
+
+    @property
+    def changes_speed(self) -> bool:
+        """Deprecated: use `supports_speed`."""
+        warnings.warn("changes_speed is deprecated: use supports_speed", DeprecationWarning, stacklevel=2)
+        return self.supports_speed
 
     def default_sampling(self) -> SamplingParams:
         """The sampling parameters of the checkpoint. Change some with `dataclasses.replace`."""
@@ -136,8 +145,8 @@ class Legato:
             text: A string, or an iterable or async iterable of pieces of text, cut anywhere.
             voice: A built-in voice; "" is the first one.
             language: "auto" or a language of the model.
-            instruct: How to speak, or with a voice-design model the voice to create.
-            clone: The voice to clone (Base models): a `CloneReference`, or its audio only.
+            instruct: Description of the speaking style, or with a voice-design model of the voice.
+            clone: The voice to clone (Base models): a `CloneReference`, or only its audio.
             ref_text: The transcript of `clone`.
             seed: Seed of the sampler. The same request with the same seed gives the same codes.
             packet_frames: Frames (80 ms) of the first, second, ... packet; the last number repeats.
@@ -146,7 +155,7 @@ class Legato:
             speed: Tempo, for models that support it.
             flow_control: How far generation may run ahead of playback (`legato.engine.flow_control`).
             sampling: Sampling parameters; None selects the checkpoint's.
-            options: Single sampling parameters that replace those of `sampling`.
+            options: Individual sampling parameters that override those of `sampling`.
 
         Raises:
             InputError: The request is invalid. Errors of the text itself are raised by the iteration.
@@ -158,7 +167,7 @@ class Legato:
             language=language,
             instruct=instruct,
             reference=self._clone_reference(clone, ref_text),
-            sampling=chosen_sampling(self.model.config, options, sampling),
+            sampling=merge_sampling(self.model.config, options, sampling),
             layout=layout,
             seed=seed,
             packet_frames=packet_frames,
@@ -172,15 +181,15 @@ class Legato:
         return stream
 
     def open(
-        self, asked: SpeechRequest, *, whole_text: bool, deliver: Callable[[StreamEvent], None] | None = None
-    ) -> Opened:
-        """Submit a stream whose text follows through its handle; used by servers.
+        self, request: SpeechRequest, *, whole_text: bool, deliver: Callable[[StreamEvent], None] | None = None
+    ) -> OpenedStream:
+        """Submit a stream and return its handle, through which the text is added. Used by servers.
 
-        `whole_text`: the text will be given in one piece, which decides the default layout. `deliver` receives the
+        `whole_text`: the text will be added in one piece, which selects the default layout. `deliver` receives the
         packets on the engine thread, see `Engine.submit`; without it they are read from the handle.
         """
-        resolved = resolve(asked, self.model.config, self._front_end, self._voices, whole_text=whole_text)
-        return Opened(self._engine.submit(resolved.request, deliver), resolved.notes)
+        resolved = resolve_request(request, self.model.config, self._front_end, self._voices, whole_text=whole_text)
+        return OpenedStream(self._engine.submit(resolved.request, deliver), resolved.notes)
 
     def stats(self) -> EngineSnapshot:
         """Counters of the engine since it was loaded."""
@@ -204,7 +213,7 @@ class Legato:
     ) -> Speech:
         """Synthesize `text` and return the complete utterance. The arguments are those of `stream`.
 
-        It blocks, so an async iterable is refused on a running event loop: use `async for` over `stream` there.
+        The call blocks. An async iterable raises `InputError` on a running event loop: use `async for` over `stream`.
         """
         if isinstance(text, AsyncIterable) and _on_event_loop():
             raise InputError(
@@ -233,9 +242,9 @@ class Legato:
         return self._engine.health()
 
     def close(self, *, drain: bool = False) -> bool:
-        """Stop the engine. Active streams end as cancelled, or with `drain` after the text they already have.
+        """Stop the engine. Active streams are cancelled, or with `drain` finish the text that they already have.
 
-        Returns False if the engine does not stop because one of its steps hangs.
+        Returns False if the engine does not stop because an engine step hangs.
         """
         return self._engine.close(drain=drain)
 
@@ -259,7 +268,7 @@ class Legato:
         if not isinstance(clone, CloneReference):
             return self.reference(CloneReference(clone, ref_text))
         if ref_text and clone.transcript:
-            raise InputError("the transcript is given twice: in clone and as ref_text", field="ref_text")
+            raise InputError("clone already has a transcript: do not pass ref_text", field="ref_text")
         return self.reference(replace(clone, transcript=ref_text or clone.transcript))
 
 
@@ -322,13 +331,13 @@ def load(
 
 
 def _engine_config(config: EngineConfig | None, **fields: float | None) -> EngineConfig:
-    """`config`, or the defaults with those `fields` replaced that are not None. Both together are an `InputError`."""
+    """`config`, or the default config with the `fields` that are not None. Passing both is an `InputError`."""
     given = {name: value for name, value in fields.items() if value is not None}
     if config is None:
         return EngineConfig(**given)  # type: ignore[arg-type]
     if given:
         name = next(iter(given))
-        raise InputError(f"pass {name} in config, or without config", field=name)
+        raise InputError(f"{name} cannot be combined with config: set it in config", field=name)
     return config
 
 

@@ -25,13 +25,13 @@ class InputError(LegatoError):
 
 
 class UnspeakableTextError(InputError):
-    """The text has nothing that the model can speak."""
+    """The text contains nothing that the model can speak."""
 
     code = "unspeakable_text"
 
 
 class TextTooLongError(InputError):
-    """The text, reference or frame limit does not fit in a KV slot; the message gives the numbers."""
+    """The text, reference or frame limit exceeds `max_seq_len`; the message states the required positions."""
 
     code = "too_long"
 
@@ -61,7 +61,7 @@ class ReferenceAudioError(InputError):
 
 
 class UnsupportedError(InputError):
-    """This model or build does not support the request; the message names one that does."""
+    """This model or installation does not support the request; the message names one that does."""
 
     code = "unsupported"
 

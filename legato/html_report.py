@@ -1,6 +1,6 @@
 """Building blocks of self-contained HTML reports: one file without scripts, fonts or images, in light and dark colours.
 
-Contains the document frame and the shared style of text, facts and tables; each report adds styles of its own.
+Contains the document frame and the shared style of text, metadata and tables; each report adds styles of its own.
 Arguments named text, title or note are escaped. All other strings must be HTML already.
 """
 
@@ -40,9 +40,9 @@ def html_document(title: str, parts: Iterable[str], *, style: str) -> str:
 """
 
 
-def facts_list(facts: Iterable[tuple[str, str]]) -> str:
+def metadata_list(metadata: Iterable[tuple[str, str]]) -> str:
     """A description list of (name, value) pairs, both plain text."""
-    items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
+    items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in metadata)
     return f"<dl>{items}</dl>"
 
 

@@ -1,4 +1,4 @@
-"""Immutable host values that several layers share, in the order of the data flow. No tensors.
+"""Immutable value types shared by several layers, in the order of the data flow. No tensors.
 
 `text -> text tokens -> prompt -> (talker, code predictor) -> frames -> (codec) -> packets`
 """
@@ -47,7 +47,7 @@ class WordSpan:
 class SpokenWord:
     """Range of a word in a stream: in the client's text (characters) and in its audio (samples), ends exclusive.
 
-    The times are the alignment that the front end gave the talker; they are not measured in the audio.
+    The times come from the alignment of phones and frames that the talker receives; they are not measured in the audio.
     """
 
     text_start: int
@@ -56,11 +56,11 @@ class SpokenWord:
     end_sample: int
 
 
-class TextTrack(Protocol):
-    """Incremental tokenizer of one sequence: takes text in pieces, commits text tokens.
+class IncrementalTokenizer(Protocol):
+    """Tokenizer of one sequence that accepts text in pieces.
 
-    The tokens do not depend on how the text is cut into pieces: a token is committed after a fixed look-ahead and never
-    changes. `append` and `end` raise errors in the text.
+    A token is committed after a fixed look-ahead and never changes, so the tokens do not depend on how the text is cut
+    into pieces. `append` and `end` raise `InputError` for text that cannot be spoken.
     """
 
     def append(self, text: str) -> None:
@@ -96,10 +96,10 @@ class TextLayout(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PromptRow:
-    """One input position before the first frame: the sum of the parts that are set.
+    """One position of the prompt. Its input embedding is the sum of the parts that are set.
 
-    `text`: text token (through the text embedding). `code`: row of the talker's codec embedding.
-    `speaker_vector`: the voice's speaker vector. `reference_frame`: index of a frame of the voice's reference codes.
+    `text`: text token (text embedding). `code`: row of the talker's codec embedding. `speaker_vector`: the speaker
+    vector of the cloned voice. `reference_frame`: index of a frame of the reference codes of the cloned voice.
     """
 
     text: TextToken | None = None
@@ -112,22 +112,22 @@ class PromptRow:
 class PromptPlan:
     """The prompt, and the text tokens that are added to the inputs after it.
 
-    The input after frame n adds item n of: `feed_before`, then the track's tokens from index `consumed` on, then
-    `feed_after`, then `pad` repeatedly. The first `settled` rows are the same for every text with the same voice and
-    settings.
+    The input after frame n includes token n of this sequence: `leading_tokens`, the tokens of the text from index
+    `next_text_index`, `trailing_tokens`, and then `pad_token` repeated. The first `fixed_prefix_len` rows do not depend
+    on the text.
     """
 
     rows: tuple[PromptRow, ...]
-    settled: int
-    consumed: int
-    feed_before: tuple[TextToken, ...]
-    feed_after: tuple[TextToken, ...]
-    pad: TextToken
+    fixed_prefix_len: int
+    next_text_index: int
+    leading_tokens: tuple[TextToken, ...]
+    trailing_tokens: tuple[TextToken, ...]
+    pad_token: TextToken
 
 
 @dataclass(frozen=True, slots=True)
 class NeedsText:
-    """The prompt cannot be built until the track has `tokens` tokens or has ended."""
+    """The prompt cannot be built until the tokenizer has `tokens` tokens or has ended."""
 
     tokens: int
 
@@ -140,8 +140,8 @@ class SamplingParams:
     """How codes are sampled. Temperature 0 is greedy; `top_k` 0 and `top_p` 1 disable their filter.
 
     `repetition_penalty` applies to codebook 0 only, over all codes of the sequence. The `predictor_` values apply to
-    the residual codebooks. This is the only definition: the command line, HTTP and checkpoints use these field names.
-    There are no defaults, because each checkpoint has its own (`Legato.default_sampling`).
+    the residual codebooks. The command line, HTTP and checkpoints use the same field names. There are no defaults here,
+    because each checkpoint has its own (`Legato.default_sampling`).
     """
 
     temperature: float
@@ -194,12 +194,12 @@ class SamplingOptions(TypedDict, total=False):
 
 
 DEFAULT_PACKET_FRAMES = (1, 2, 4)
-"""Frames of the first, second and all further packets: a short first packet for latency, longer ones for throughput."""
+"""Frames of the first, second and all later packets: a short first packet for latency, longer ones for throughput."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptSpec:
-    """Inputs of the prompt besides the text track, as token ids.
+    """Inputs of the prompt except the text, as token ids.
 
     `speaker`: "" for voice design and clones. `instruct`: the complete instruction block. A clone sets
     `speaker_vector`, and with a transcript also `reference_text` and the number of `reference_frames`.
@@ -223,21 +223,21 @@ class FinishReason(Enum):
     EOS = "eos"
     """The talker sampled the end-of-speech code."""
     TRACK_END = "track_end"
-    """The frame-aligned text track ended."""
+    """The whole text was spoken (models whose text tokens are aligned to frames)."""
     MAX_FRAMES = "max_frames"
     """The caller's frame limit was reached."""
     BUDGET = "budget"
-    """The default limit, which scales with the text, was reached: the model did not stop by itself."""
+    """The default limit, which scales with the text, was reached because the model did not stop by itself."""
     SILENCE = "silence"
-    """The watchdog found silence for too long."""
+    """The watchdog stopped the stream because the audio was silent for too long."""
     REPEAT = "repeat"
-    """The watchdog found repeated frames."""
+    """The watchdog stopped the stream because frames were repeated."""
     CANCELLED = "cancelled"
     FAILED = "failed"
 
 
 REGULAR_ENDS = (FinishReason.EOS, FinishReason.TRACK_END)
-"""The text was spoken to its end. With every other reason the speech may be incomplete."""
+"""Reasons after which the whole text was spoken. With every other reason the speech may be incomplete."""
 
 
 @dataclass(frozen=True, slots=True)

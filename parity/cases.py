@@ -20,7 +20,8 @@ CHECKPOINTS = (
     "tiny-base",
     "tiny-base-wide",
 )
-"""Names for `legato synth --like`. In the wide ones, the code predictor is wider or narrower than the talker."""
+"""Values of `legato random-checkpoint --architecture`. In the wide ones, the width of the code predictor differs from
+that of the talker."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 from legato.backends.base import Backend
 from legato.backends.select import load_backend
 from legato.config.model import ModelConfig
-from legato.engine.sequence import text_to_feed
+from legato.engine.sequence import text_token_after
 from legato.models.code_predictor.predict import frame_logits_uncached
 from legato.models.code_predictor.predictor import CodePredictor
 from legato.models.codec.decoder import CodecDecoder
@@ -26,7 +26,7 @@ from legato.models.speaker import speaker_vector
 from legato.models.talker.backbone import Talker
 from legato.models.talker.embed import embed_prompt, next_input, text_vectors
 from legato.models.talker.state import KVRows, TalkerCache
-from legato.text.prompt import Instructions, instructions, plan_prompt
+from legato.text.prompt import InstructSupport, instruct_support, plan_prompt
 from legato.text.tokenizer import BpeTokenizer
 from legato.types import NeedsText, PromptPlan, PromptSpec, TextLayout, TextToken, WordSpan
 from legato.weights.loading import LoadedModel
@@ -34,8 +34,8 @@ from parity import cases, variants
 
 
 @dataclass(frozen=True, slots=True)
-class GivenTrack:
-    """A `TextTrack` whose text is complete."""
+class GivenTokens:
+    """A `IncrementalTokenizer` whose text is complete."""
 
     tokens: tuple[TextToken, ...]
     ended: bool = True
@@ -131,23 +131,23 @@ class ParityModel:
             language=row.language,
             speaker=row.speaker,
             layout=TextLayout.WHOLE if whole else TextLayout.STREAMING,
-            instruct=tokens["instruct"] if instructions(self.config) is Instructions.USED else (),
+            instruct=tokens["instruct"] if instruct_support(self.config) is InstructSupport.USED else (),
             speaker_vector=row.reference_samples > 0,
             reference_text=tokens["reference"],
             reference_frames=0 if codes is None else len(codes),
         )
 
-    def row_plan(self, row: cases.Row, *, whole: bool) -> tuple[PromptPlan, GivenTrack]:
+    def row_plan(self, row: cases.Row, *, whole: bool) -> tuple[PromptPlan, GivenTokens]:
         """The prompt plan of the row and its complete text."""
-        track = GivenTrack(self.row_tokens(row)["target"])
-        plan = plan_prompt(self.config.talker, self.row_spec(row, whole=whole), track)
+        tokenizer = GivenTokens(self.row_tokens(row)["target"])
+        plan = plan_prompt(self.config.talker, self.row_spec(row, whole=whole), tokenizer)
         if isinstance(plan, NeedsText):
             raise AssertionError(f"the plan needs {plan.tokens} tokens, but the text is complete")
-        return plan, track
+        return plan, tokenizer
 
     def compute(self, row: cases.Row, codes: Tensor, *, whole: bool, feed_steps: int) -> Computed:
         """Results for given `codes` int64 [T, Q]; text input for the first `feed_steps` frames."""
-        plan, track = self.row_plan(row, whole=whole)
+        plan, tokenizer = self.row_plan(row, whole=whole)
         vector, reference_codes = self.reference(row)
         prompt = embed_prompt(
             self.talker,
@@ -157,7 +157,7 @@ class ParityModel:
             reference_codes=reference_codes,
         )
         frames = len(codes)
-        tokens = [text_to_feed(plan, track, n) for n in range(max(frames, feed_steps))]
+        tokens = [text_token_after(plan, tokenizer, n) for n in range(max(frames, feed_steps))]
         fed = [token for token in tokens if token is not None]
         inputs = next_input(self.talker, self.predictor, codes, torch.tensor(fed[:frames], dtype=torch.int64))
         hidden = self._states(prompt, inputs)

@@ -18,7 +18,7 @@ from legato.engine.handle import StreamHandle
 from legato.engine.packetizer import PacketPolicy
 from legato.engine.sequence import Sequence
 from legato.engine.stream import StreamRequest
-from legato.engine.voice_cache import VoiceStore
+from legato.engine.voice_cache import VoiceCache
 from legato.errors import GenerationError
 from legato.models.voice import ClonedVoice
 from legato.types import FinishReason, Frame, SamplingParams, StreamId
@@ -51,7 +51,7 @@ def run_engine(model: ParityModel, case: cases.Case, sampling: SamplingParams) -
     """Run all rows of the case concurrently in one engine, in packets of 1, 2, 4, 4, ... frames."""
     rows = len(case.rows)
     loaded = model.loaded
-    store = VoiceStore(model.backend.decoder, loaded.encoder, loaded.speaker_encoder, limit_bytes=2**28)
+    store = VoiceCache(model.backend.decoder, loaded.encoder, loaded.speaker_encoder, limit_bytes=2**28)
     engine = Engine(
         model.backend,
         BpeFrontEnd(model.tokenizer),
@@ -72,11 +72,11 @@ def run_engine(model: ParityModel, case: cases.Case, sampling: SamplingParams) -
 
 
 def _request(
-    model: ParityModel, store: VoiceStore, case: cases.Case, row: cases.Row, sampling: SamplingParams
+    model: ParityModel, store: VoiceCache, case: cases.Case, row: cases.Row, sampling: SamplingParams
 ) -> StreamRequest:
     voice: ClonedVoice | None = None
     if row.reference_samples:
-        voice = store.voice(cases.reference_audio(row.reference_samples), model.row_tokens(row)["reference"])
+        voice = store.get_or_encode(cases.reference_audio(row.reference_samples), model.row_tokens(row)["reference"])
     spec = model.row_spec(row, whole=case.whole)
     packets = PacketPolicy((1, 2, 4))
     return StreamRequest(spec, sampling, seed=0, packets=packets, max_frames=case.max_new_tokens - 1, voice=voice)

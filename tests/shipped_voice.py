@@ -17,9 +17,9 @@ from torch import Tensor
 
 from legato.backends.select import load_backend
 from legato.config.engine import EngineConfig
-from legato.engine.request import SpeechRequest, resolve
+from legato.engine.request import SpeechRequest, resolve_request
 from legato.engine.sequence import Sequence as TalkerSequence
-from legato.engine.sequence import text_to_feed
+from legato.engine.sequence import text_token_after
 from legato.models.code_predictor.predict import frame_logits_uncached
 from legato.models.noise import uniforms
 from legato.models.sampling import SamplerSettings, SamplingRows, process_first_code_logits, sample
@@ -73,7 +73,7 @@ def recorded(case: int) -> Recorded:
 def generate(voice: Target, text: str, speaker: str, seed: int) -> Generated:
     """Generate one text with the engine, in deterministic mode."""
     asked = SpeechRequest(voice=speaker, seed=seed)
-    request = resolve(asked, voice.model.config, voice.front_end, voice.voices, whole_text=True).request
+    request = resolve_request(asked, voice.model.config, voice.front_end, voice.voices, whole_text=True).request
     rig = SteppedEngine(voice, EngineConfig(max_num_seqs=1, kv_slots=1, max_seq_len=256, deterministic=True))
     client = rig.submit(request, text)
     rig.run()
@@ -129,7 +129,7 @@ class TeacherForcing:
         plan = sequence.prompt
         assert plan is not None
         T = len(self._codes)
-        tokens = [text_to_feed(plan, sequence.track, number) for number in range(T - 1)]
+        tokens = [text_token_after(plan, sequence.tokenizer, number) for number in range(T - 1)]
         assert None not in tokens
         fed = next_input(model.talker, model.code_predictor, self._codes[:-1], torch.tensor(tokens))
         prompt = embed_prompt(model.talker, model.code_predictor, plan)
@@ -142,7 +142,7 @@ class TeacherForcing:
             self._backend.talker.first_code_logits(hidden),
             (drawn.cumsum(0) - drawn).bool(),
             frames=torch.arange(T),
-            allow_eos=torch.full((T,), not self._sequence.ends_with_track),
+            allow_eos=torch.full((T,), not self._sequence.ends_with_text),
             repetition_penalty=SamplingRows.of([self._sequence.sampling] * T).repetition_penalty,
             codebook_size=config.code_predictor.codebook_size,
             eos=config.talker.ids.eos,

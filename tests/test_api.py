@@ -222,7 +222,7 @@ def test_command_that_raises_fails_only_its_own_stream() -> None:
     assert [type(error) for error in broken.errors] == [GenerationError]
     assert "NoneType" in str(broken.errors[0])
     assert np.array_equal(other.samples, solo.samples)
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_ending_the_iteration_early_frees_the_slot(speaker: Legato) -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from legato.bench.rendering import Plot, ReportTable, html_page
-from legato.html_report import STYLE, cell, facts_list, html_document, section, table
+from legato.html_report import STYLE, cell, html_document, metadata_list, section, table
 from legato.verify.compare import Comparison, Tolerance
 from legato.verify.report import to_html
 from legato.verify.results import CheckLine, ExecutionInfo, Kind, Report
@@ -91,7 +91,7 @@ def test_every_colour_is_defined_for_light_and_dark(page: str) -> None:
 
 @PAGES
 def test_both_reports_show_facts_the_same_way(page: str) -> None:
-    assert facts_list(FACTS) in page
+    assert metadata_list(FACTS) in page
     assert "<dt>model</dt><dd>a &lt;model&gt;</dd>" in page
     assert '<div class="wide">' in page
 

@@ -75,7 +75,7 @@ SEEDED: tuple[tuple[str, str, str], ...] = (
 
 INNOCENT: tuple[tuple[str, str, str], ...] = (
     ("layer_order", "legato/engine/a.py", "from legato.weights.loading import load\nfrom .loop import step"),
-    ("layer_order", "legato/text/a.py", "from legato.types import TextTrack\nimport re"),
+    ("layer_order", "legato/text/a.py", "from legato.types import IncrementalTokenizer\nimport re"),
     ("layer_order", "legato/__init__.py", "def __getattr__(name):\n    from legato.api import load"),
     ("no_torch", "legato/cli/say.py", "def say():\n    import torch"),
     ("no_torch", "legato/engine/model_runner.py", "import torch"),

@@ -1,7 +1,7 @@
-"""Throughput against batch size: drive a fixed batch of streams through the engine, step by step.
+"""Throughput by batch size: run engine steps with a fixed batch of streams, without engine thread and clients.
 
-No engine thread and no client: all streams start together and make the same number of frames, so every batch is full.
-A `SteadyBatch` owns its streams for one measurement.
+All streams start together and generate the same number of frames, so every batch is full. A `SteadyBatch` holds the
+streams of one measurement.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class SteadyBatch:
 
 
 def without_early_stop(front_end: FrontEnd) -> FrontEnd:
-    """The front end with speech ending with the text: a sampled end of speech would shrink the batch."""
-    return replace(front_end, ends_with_track=True) if isinstance(front_end, BpeFrontEnd) else front_end
+    """A front end with which speech ends with its text, because a sampled EOS would make the batch smaller."""
+    return replace(front_end, ends_with_text=True) if isinstance(front_end, BpeFrontEnd) else front_end
 
 
 # --- throughput ------------------------------------------------------------------------------------------------------
@@ -142,10 +142,10 @@ def measure_batch(
         mode="deterministic" if settings.deterministic else "default",
         streams=settings.streams,
         frames=stats.frames,
-        talker_frames_s=rate("talker", rows["talker"].total),
-        predictor_frames_s=rate("code predictor", rows["code predictor"].total),
-        codec_frames_s=rate("codec", stats.frames),
-        total_frames_s=stats.frames / total_s,
+        talker_frames_per_s=rate("talker", rows["talker"].total),
+        predictor_frames_per_s=rate("code predictor", rows["code predictor"].total),
+        codec_frames_per_s=rate("codec", stats.frames),
+        total_frames_per_s=stats.frames / total_s,
         audio_s_per_s=audio_s / total_s,
         prefill_s=busy_s["prefill"],
         other_s=max(0.0, total_s - sum(busy_s.values())),
@@ -157,7 +157,7 @@ def measure_batch(
 
 def deterministic_slowdown(records: Sequence[BatchRecord]) -> dict[int, float]:
     """Time of deterministic mode relative to the default, for each batch size measured in both modes."""
-    rate = {(record.mode, record.streams): record.total_frames_s for record in records}
+    rate = {(record.mode, record.streams): record.total_frames_per_s for record in records}
     return {
         streams: rate["default", streams] / deterministic
         for (mode, streams), deterministic in rate.items()
@@ -170,11 +170,11 @@ def batch_tables(records: Sequence[BatchRecord]) -> Iterator[ReportTable]:
     for model in dict.fromkeys(record.model for record in records):
         of_model = [record for record in records if record.model == model]
         ordered = sorted(of_model, key=lambda each: (each.streams, each.mode))
-        note = "Frames per second of each part's own time; total is the whole engine step."
+        note = "Talker, predictor, codec: frames per second of compute time of that part. Total: of the engine step."
         slowdown = deterministic_slowdown(of_model)
         if slowdown:
-            factors = ", ".join(f"{factor:.2f} times as long at {streams}" for streams, factor in slowdown.items())
-            note += f" Deterministic mode takes {factors} streams."
+            factors = ", ".join(f"{factor:.2f}x ({streams} streams)" for streams, factor in slowdown.items())
+            note += f" Time of deterministic mode relative to the default: {factors}."
         yield ReportTable(
             title=f"Throughput against batch size: {model.name}",
             headings=HEADINGS,
@@ -187,10 +187,10 @@ def _row(record: BatchRecord) -> tuple[str, ...]:
     return (
         record.mode,
         str(record.streams),
-        f"{record.talker_frames_s:.1f}",
-        f"{record.predictor_frames_s:.1f}",
-        f"{record.codec_frames_s:.1f}",
-        f"{record.total_frames_s:.1f}",
+        f"{record.talker_frames_per_s:.1f}",
+        f"{record.predictor_frames_per_s:.1f}",
+        f"{record.codec_frames_per_s:.1f}",
+        f"{record.total_frames_per_s:.1f}",
         f"{record.audio_s_per_s:.2f}",
         f"{record.slot_bytes / MIB:.1f} MiB",
         f"{record.peak_bytes / MIB:.0f} MiB",

@@ -1,7 +1,7 @@
-"""Compare two files of records: pair equal requests and report the ratios B / A and their distribution.
+"""Compare two files of records: pair equal requests, and report the distribution of the ratios B / A.
 
-Requests are paired by text, seed, transport, load and packets. What differs between the files (machine, model, engine
-settings) is listed. Pure functions; compares speed only.
+Requests are paired by text, seed, transport, load and packet sizes. Differences in metadata (machine, model, engine
+settings) are listed. Pure functions. Only speed is compared.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import groupby
 
 from legato.bench.records import BatchRecord, Records, RequestInfo, RequestRecord
 from legato.bench.rendering import ReportTable
-from legato.bench.report import facts_of
+from legato.bench.report import metadata_of
 from legato.bench.summary import percentile
 
 LOWER, HIGHER = "lower is faster", "higher is faster"
@@ -50,7 +50,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All ratios, the facts that differ (name, A, B), and the number of values without a pair."""
+    """All ratios, the differences in metadata (name, A, B), and the number of values without a pair."""
 
     ratios: tuple[Ratio, ...]
     differences: tuple[tuple[str, str, str], ...]
@@ -95,19 +95,19 @@ def metrics_of(record: object) -> Iterator[Metric]:
             yield Metric(setting=setting_of(request), name=name, direction=LOWER, pair=pair, value=value)
     if isinstance(record, BatchRecord):
         setting = f"batch of {record.streams}, {record.mode}"
-        yield Metric(setting=setting, name="frames/s", direction=HIGHER, pair="", value=record.total_frames_s)
+        yield Metric(setting=setting, name="frames/s", direction=HIGHER, pair="", value=record.total_frames_per_s)
 
 
 def setting_of(request: RequestInfo) -> str:
-    """The conditions of a request, without per-request values and without settings of the engine."""
+    """Description of the load and the request parameters, without per-request values and engine settings."""
     load = f"{request.concurrency} concurrent" if request.loop == "closed" else f"{request.rate_hz:g} requests/s"
     parts = [request.transport, "cold" if request.cold else "warm", load, f"packets {list(request.packet_frames)}"]
     if request.max_frames:
         parts.append(f"at most {request.max_frames} frames")
-    if request.text_tokens_s:
-        parts.append(f"text at {request.text_tokens_s:g} tokens/s")
-    if request.start_ms:
-        parts.append(f"playback after {request.start_ms:g} ms")
+    if request.text_tokens_per_s:
+        parts.append(f"text at {request.text_tokens_per_s:g} tokens/s")
+    if request.prebuffer_ms:
+        parts.append(f"playback after {request.prebuffer_ms:g} ms")
     return ", ".join(parts)
 
 
@@ -130,8 +130,8 @@ def _ratio(setting: str, name: str, direction: str, values: Sequence[tuple[float
 
 
 def _differences(a: Records, b: Records) -> Iterator[tuple[str, str, str]]:
-    """Facts that differ: name, value in A, value in B."""
-    facts_a, facts_b = dict(facts_of(a)), dict(facts_of(b))
+    """Metadata that differs: name, value in A, value in B."""
+    facts_a, facts_b = dict(metadata_of(a)), dict(metadata_of(b))
     for name in {**facts_a, **facts_b}:
         if facts_a.get(name, "") != facts_b.get(name, ""):
             yield name, facts_a.get(name, "-"), facts_b.get(name, "-")

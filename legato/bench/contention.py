@@ -1,7 +1,7 @@
-"""RTF beside other processes that keep cores busy, with one and with several threads.
+"""RTF while other processes keep cores busy, with one and with several threads.
 
-The processes are started here and end with the measurement. Runs alternate, so that a slow period of the machine meets
-all cases alike. A run drives one stream through the engine without client and engine thread.
+The processes are started here and end with the measurement. The cases alternate, so that a slow period of the machine
+affects all of them equally. A run generates one stream, without client and engine thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from legato.bench.rendering import ReportTable
 from legato.bench.workload import plain_request
 from legato.config.engine import EngineConfig
 from legato.engine.assembly import assemble
-from legato.engine.frontend import front_end_of
+from legato.engine.frontend import create_front_end
 from legato.engine.packetizer import PacketPolicy
 
 SPINNER = """
@@ -39,7 +39,7 @@ MAX_SEQ_LEN = 512
 
 @dataclass(frozen=True, slots=True)
 class ContentionSettings:
-    """Each of `rounds` measures every number of `busy` processes with every number of `threads`.
+    """Each round measures every combination of `busy` (number of processes) and `threads`.
 
     A run generates `frames` frames in packets of `packet_frames`.
     """
@@ -54,7 +54,7 @@ class ContentionSettings:
 
 @contextmanager
 def busy_processes(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """`count` processes that compute all the time, each on one core. All are running when the block is entered."""
+    """Start `count` processes that keep one core each busy, and stop them when the block ends."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
         for _ in range(count):
@@ -73,7 +73,7 @@ def measure_contention(
     backend: Backend, name: str, device: str, settings: ContentionSettings, set_threads: Callable[[int], object]
 ) -> Iterator[ContentionRecord]:
     """Yield a record after each run. `set_threads` sets the number of threads of the kernels."""
-    front_end = front_end_of(backend.model)
+    front_end = create_front_end(backend.model)
     request = replace(plain_request(backend.model, front_end), packets=PacketPolicy(settings.packet_frames))
     config = EngineConfig(max_num_seqs=1, kv_slots=1, max_seq_len=MAX_SEQ_LEN)
     info = model_info(name, backend)
@@ -93,7 +93,7 @@ def measure_contention(
                 for threads in settings.threads:
                     set_threads(threads)
                     machine = this_machine(device)
-                    # The warm-up lets the scheduler move the busy processes, and the thread pool notice them.
+                    # During the warm-up the OS scheduler and the thread pool adapt to the busy processes.
                     run(settings.warm_up_frames)
                     total_s = run(settings.frames)
                     yield ContentionRecord(
@@ -120,7 +120,7 @@ def contention_tables(records: Sequence[ContentionRecord]) -> Iterator[ReportTab
         idle_threads = [threads for busy, threads in cases if busy == 0]
         model = next(record.model for record in records if record.model.name == name)
         yield ReportTable(
-            title=f"RTF beside busy processes: {name} ({model.quantization}, codec {model.codec_dtype})",
+            title=f"RTF with busy processes: {name} ({model.quantization}, codec {model.codec_dtype})",
             headings=("busy processes", "threads", "RTF", "range", *(f"/ idle, {each} thr." for each in idle_threads)),
             rows=tuple(
                 (

@@ -1,4 +1,4 @@
-"""The facts that every figure depends on: the machine and the loaded model. Also reads the device's peak memory."""
+"""Environment metadata stored with every benchmark record: machine and loaded model. Also reads peak memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from legato.weights.loading import LoadedModel
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine. `device_name`: the GPU on CUDA, else the CPU; `cores`: the CPUs that this process may use."""
+    """The machine. `device_name`: GPU on CUDA, else CPU. `cores`: number of CPUs that this process may use."""
 
     device: str
     device_name: str
@@ -38,9 +38,10 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """The loaded model. `parameters` counts talker, code predictor and codec decoder; `quantization` may be "none".
+    """The loaded model. `parameters`: number of parameters of talker, code predictor and codec decoder.
 
-    `computed_by`: the backends, and on CUDA whether CUDA graphs are used; "" in records older than the field.
+    `quantization`: "none" or the mode. `backend`: description of the backends, on CUDA including whether CUDA graphs
+    are used; "" in records written before the field was added.
     """
 
     name: str
@@ -52,7 +53,7 @@ class ModelInfo:
     codebooks: int
     sample_rate_hz: int
     frame_samples: int
-    computed_by: str = ""
+    backend: str = ""
 
 
 def this_machine(device: str) -> Machine:
@@ -73,29 +74,26 @@ def this_machine(device: str) -> Machine:
 
 
 def model_info(name: str, backend: Backend, *, cuda_graphs: bool | None = None) -> ModelInfo:
-    """Describe the model of `backend`, called `name` by the user.
-
-    `cuda_graphs`: the setting of the engine, None without an engine.
-    """
+    """Describe the model of `backend`. `name`: as the user passed it. `cuda_graphs`: engine setting, or None."""
     model = backend.model
     return ModelInfo(
         name=name,
         kind=model.config.kind,
-        parameters=parameters_of(model.config),
+        parameters=count_parameters(model.config),
         talker_dtype=_dtype(model.language_dtype),
         codec_dtype=_dtype(model.decoder.dtype),
         quantization=model.quant,
         codebooks=model.config.talker.num_codebooks,
         sample_rate_hz=model.config.codec.sample_rate_hz,
         frame_samples=model.config.codec.frame_samples,
-        computed_by=description_of(backend, cuda_graphs=cuda_graphs),
+        backend=description_of(backend, cuda_graphs=cuda_graphs),
     )
 
 
-def parameters_of(config: ModelConfig) -> int:
-    """Parameters of talker, code predictor and codec decoder in the checkpoint.
+def count_parameters(config: ModelConfig) -> int:
+    """Number of parameters of talker, code predictor and codec decoder in the checkpoint.
 
-    Counted on meta modules: quantized or packed modules hold other tensors, and unused layers are dropped on loading.
+    Counted on meta modules, because quantized and packed modules hold other tensors and loading drops unused layers.
     """
     with torch.device("meta"):
         talker = Talker(config.talker)
@@ -119,7 +117,7 @@ def _dtype(dtype: torch.dtype) -> str:
 def synchronize_fn(model: LoadedModel) -> Callable[[], None]:
     """A function that waits for queued work of the model's device; on CPU it does nothing.
 
-    CUDA calls return when their work is queued, so a host clock needs this at the end of every timed part.
+    CUDA calls return when their work is queued, so timing with a host clock needs this at the end of every phase.
     """
     weight = model.talker.codec_head.weight
     if not weight.is_cuda:

@@ -1,7 +1,7 @@
 """Measure requests one by one (latency) or concurrently (load), and build a `RequestRecord` for each.
 
-Client and engine read one monotonic clock, so a stage may start in one and end in the other. Time that no stage covers
-is recorded as unaccounted and never spread over the stages. Load clients are threads, owned for one load pattern.
+Client and engine use the same monotonic clock, so a stage may start in one and end in the other. Time that no stage
+covers is recorded as unaccounted; it is not distributed over the stages. Each load pattern has its own client threads.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from legato.bench.playback import simulate_playback
 from legato.bench.records import PLAYOUT, REQUEST, TRANSPORT, AudioMetrics, IncludedWork, RequestInfo, RequestRecord
 from legato.bench.transports import HTTP, IN_PROCESS, LAYOUT, Response, Transport
 from legato.bench.workload import Workload, arrival_times_s
-from legato.engine.stats import EngineSnapshot, Mark, Part
+from legato.engine.stats import EngineSnapshot, Mark, StepPhase
 from legato.server.request_records import RequestRecord as ServerRecord
 
 REFUSAL_CODES = ("queue_full", "engine_closed", "not_ready", "rate_limited")
-"""Error codes of a server without capacity. Any other error counts as a failure."""
+"""Error codes that mean "no capacity". Any other error counts as a failure."""
 WARM_UP_FRAMES = 4
 
 
@@ -39,7 +39,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class LoadPattern:
-    """How requests arrive: "closed", from `concurrency` clients; or "open", at `rate_hz` arrivals per second."""
+    """Arrival of requests: "closed" (from `concurrency` clients) or "open" (`rate_hz` arrivals per second)."""
 
     loop: str
     concurrency: int = 0
@@ -59,7 +59,7 @@ class Repetitions:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Clock of the arrivals, in seconds."""
+    """Clock that times the arrivals, in seconds."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -71,10 +71,10 @@ class Clock:
 def measure_latency(
     target: Target, transports: Sequence[Transport], workload: Workload, repetitions: Repetitions
 ) -> Iterator[RequestRecord]:
-    """Send one request at a time over each transport in turn; yield records as they come, the cold one first.
+    """Send one request at a time over each transport in turn, and yield their records.
 
-    The first request of the process is recorded as cold. Later warm-up requests, which pay for the first connection and
-    the first batch of each size, are not recorded.
+    The first request of the process is recorded as cold. Later warm-up requests, which include the first connection and
+    the first use of each batch size, are not recorded.
     """
     cold = True
     for transport in transports:
@@ -106,7 +106,7 @@ def measure_load(
     requests: int,
     clock: Clock,
 ) -> Iterator[RequestRecord]:
-    """Send `requests` requests in each pattern, after a few short ones of the same concurrency as warm-up."""
+    """Send `requests` requests in each pattern, after a warm-up with a few short requests at the same concurrency."""
     for pattern in patterns:
         concurrency = pattern.concurrency or target.tts.config.max_num_seqs
         warm_up = replace(workload, max_frames=WARM_UP_FRAMES)
@@ -123,7 +123,7 @@ def measure_load(
 
 
 def run_closed_loop(transport: Transport, workload: Workload, *, clients: int, requests: int) -> list[Response]:
-    """Each client sends its next request when the last one is finished, until `requests` are sent in all.
+    """Each client sends its next request when its last one is finished, until `requests` have been sent in total.
 
     Responses are in order of request number.
     """
@@ -143,9 +143,9 @@ def run_closed_loop(transport: Transport, workload: Workload, *, clients: int, r
 def run_open_loop(
     transport: Transport, workload: Workload, *, rate_hz: float, requests: int, clock: Clock
 ) -> list[Response]:
-    """Requests arrive at their times, each in its own thread, even while earlier ones are still running.
+    """Send each request at its arrival time in its own thread, even while earlier ones are still running.
 
-    An overloaded server therefore shows growing latency. Responses are in order of request number.
+    The latency of an overloaded server therefore grows. Responses are in order of request number.
     """
     started_s = clock.now()
 
@@ -174,12 +174,12 @@ def request_info(
         loop=pattern.loop,
         concurrency=pattern.concurrency,
         rate_hz=pattern.rate_hz,
-        text_tokens_s=utterance.text_tokens_s,
+        text_tokens_per_s=utterance.text_tokens_per_s,
         input_characters=len(utterance.text),
         layout=LAYOUT.value,
         packet_frames=utterance.packet_frames,
         max_frames=utterance.max_frames,
-        start_ms=workload.start_ms,
+        prebuffer_ms=workload.prebuffer_ms,
         max_num_seqs=target.tts.config.max_num_seqs,
         included=IncludedWork(
             text_front_end=True,
@@ -205,15 +205,15 @@ def request_record(
         synchronized=target.synchronized,
         batch_rows=round(batch_rows, 3),
         peak_bytes=peak_memory_bytes(target.tts.model),
-        audio=None if complete is None else audio_metrics(complete, response, start_ms=info.start_ms),
+        audio=None if complete is None else audio_metrics(complete, response, prebuffer_ms=info.prebuffer_ms),
     )
 
 
-def audio_metrics(server_record: ServerRecord, response: Response, *, start_ms: float) -> AudioMetrics:
-    """Lay the stages of client and engine end to end, and simulate playback at the client."""
+def audio_metrics(server_record: ServerRecord, response: Response, *, prebuffer_ms: float) -> AudioMetrics:
+    """Combine the stages of client and engine, and simulate playback at the client."""
     timing = server_record.timing
     assert timing is not None
-    playback = simulate_playback(response.pieces, server_record.sample_rate_hz, start_ms=start_ms)
+    playback = simulate_playback(response.pieces, server_record.sample_rate_hz, prebuffer_ms=prebuffer_ms)
     sent_s, arrived_s = response.sent_s, response.pieces[0][0]
     stages_s = {
         REQUEST: timing.marks[Mark.RECEIVED] - sent_s,
@@ -233,7 +233,7 @@ def audio_metrics(server_record: ServerRecord, response: Response, *, start_ms: 
         first_sound_ms=_ms(first_sound_s),
         first_audible_ms=_ms(playback.audible_s - sent_s),
         leading_silence_ms=_ms(playback.silence_s),
-        later_text_wait_ms=_ms(timing.later_text_wait_s),
+        text_stall_ms=_ms(timing.text_stall_s),
         arrived_ms=tuple(_ms(at_s - sent_s) for at_s, _ in response.pieces),
         piece_samples=piece_samples,
         underruns=playback.underruns,
@@ -244,7 +244,7 @@ def audio_metrics(server_record: ServerRecord, response: Response, *, start_ms: 
 
 def mean_talker_rows(before: EngineSnapshot, after: EngineSnapshot) -> float:
     """Mean batch size of the talker's calls between two snapshots; 0 without calls."""
-    name = Part.TALKER.value
+    name = StepPhase.TALKER.value
     calls = after.rows[name].count - before.rows[name].count
     return (after.rows[name].total - before.rows[name].total) / calls if calls else 0.0
 

@@ -1,7 +1,7 @@
-"""Memory of a serving process, stage by stage: program, weights, slots, all streams active.
+"""Memory of a serving process after each stage: program, weights, KV slots, all streams active.
 
-Private memory belongs to this process and cannot be dropped by the system. Pages of mapped files (weights, libraries)
-can be dropped and read again, and are counted separately. A measurement owns its engine parts; it measures no time.
+Private memory belongs to this process and cannot be evicted by the operating system. Pages of mapped files (weights,
+libraries) can be evicted and read again, and are counted separately. Time is not measured.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from legato.bench.rendering import ReportTable
 from legato.bench.workload import plain_request
 from legato.config.engine import EngineConfig
 from legato.engine.assembly import EngineParts, assemble
-from legato.engine.frontend import front_end_of
+from legato.engine.frontend import create_front_end
 from legato.errors import UnsupportedError
 
 _SMAPS = Path("/proc/self/smaps_rollup")
@@ -29,7 +29,7 @@ _SMAPS = Path("/proc/self/smaps_rollup")
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """Bytes in use now."""
+    """Memory in use, in bytes."""
 
     private: int
     mapped: int
@@ -80,7 +80,7 @@ def measure_memory(
     parts = assemble(backend, config, time.perf_counter)
     write_all_slots(parts)
     yield record("KV slots, all positions written", memory_use(device))
-    front_end = front_end_of(model)
+    front_end = create_front_end(model)
     batch = SteadyBatch(parts, front_end, plain_request(model, front_end), streams=streams, frames=frames)
     peak = memory_use(device)
     while batch.step():
@@ -91,7 +91,7 @@ def measure_memory(
 
 
 def write_all_slots(parts: EngineParts) -> None:
-    """Write to every position of every KV slot: the system commits memory on first write, not on allocation."""
+    """Write to every position of every KV slot, because the OS commits memory on first write, not on allocation."""
     cache = parts.kv_pool.cache
     with torch.inference_mode():
         cache.keys.fill_(1.0)
@@ -113,6 +113,6 @@ def memory_tables(records: Sequence[MemoryRecord]) -> Iterator[ReportTable]:
             rows=tuple(
                 (each.stage, f"{each.private_bytes / MIB:.0f}", f"{each.mapped_bytes / MIB:.0f}") for each in group
             ),
-            note=f"{first.streams} streams, {first.kv_slots} KV slots of {first.max_seq_len} positions. Private: the "
-            "system cannot drop it. Mapped files: resident pages of weights and libraries.",
+            note=f"{first.streams} streams, {first.kv_slots} KV slots of {first.max_seq_len} positions. Private: "
+            "memory that cannot be evicted. Mapped files: resident pages of weights and libraries.",
         )

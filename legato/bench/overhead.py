@@ -1,7 +1,7 @@
-"""Split the time of an engine step into kernels of the models and overhead.
+"""Split the time of an engine step into model kernels and overhead.
 
-A measurement owns its engine parts. It alternates plain runs, which give the time, with runs in which every operator
-is timed, which give the kernels' share. CPU only: there an operator returns when its kernel is finished.
+Runs without operator timing, which measure the total time, alternate with runs in which every operator is timed, which
+measure the kernels. CPU only, because there an operator returns when its kernel has finished.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from legato.errors import StateError
 
 WARM_UP_STEPS = 4
 STEPS = WIDE_FRAMES
-"""Steps timed together: the most frames that the codec decodes at once. The fastest of `GROUPS` groups counts."""
+"""Steps that are timed together: the maximum frames of a codec window. The fastest of `GROUPS` groups is used."""
 GROUPS = 6
-"""Groups with and without operator timing. They alternate, so that both see the machine idle and busy."""
+"""Number of groups with and without operator timing. They alternate, so that machine load affects both equally."""
 CLASSES = ("gemm", "other kernels", "copies")
 MAX_SEQ_LEN = 256
 SAMPLING_S = 0.2
@@ -52,7 +52,7 @@ VIEWS = re.compile(
 def measure_engine_step(
     backend: Backend, front_end: FrontEnd, request: StreamRequest, streams: int
 ) -> EngineStepTiming:
-    """Time an engine step in which each of `streams` streams makes a frame, and split it by kind of work."""
+    """Time an engine step in which each of `streams` streams generates a frame, and split it by kind of work."""
     batch = _started(backend, front_end, request, streams)
     plain_s, operators = [], []
     for _ in range(GROUPS):
@@ -61,7 +61,7 @@ def measure_engine_step(
     step_s, kernels = min(plain_s) / STEPS, _fastest(operators)
     batch.stop()
 
-    # Sampling runs the same kernels as the models; measure it on its own and subtract it.
+    # Sampling uses the same operators as the models, so it is measured separately and subtracted.
     sample = frame_sampling(backend, streams)
     with torch.inference_mode():
         sampling_s = statistics.median(time_repeatedly(sample, lambda: None, SAMPLING_S))
@@ -92,19 +92,19 @@ def _started(backend: Backend, front_end: FrontEnd, request: StreamRequest, stre
 
 
 def _run_steps(batch: SteadyBatch, streams: int) -> float:
-    """Seconds of `STEPS` steps. `StateError` if a stream made no frame in one of them."""
+    """Duration of `STEPS` steps. Raises `StateError` if a stream did not generate a frame in each of them."""
     before, started = batch.frames_generated, time.perf_counter()
     for _ in range(STEPS):
         batch.step()
     elapsed_s = time.perf_counter() - started
     frames = batch.frames_generated - before
     if frames != streams * STEPS:
-        raise StateError(f"{streams} streams made {frames} frames in {STEPS} steps")
+        raise StateError(f"{streams} streams generated {frames} frames in {STEPS} steps")
     return elapsed_s
 
 
 class OperatorTimer(TorchDispatchMode):
-    """Sums the seconds of each torch operator that runs while the mode is active."""
+    """Sums the time of each torch operator that runs while the mode is active."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -120,7 +120,7 @@ class OperatorTimer(TorchDispatchMode):
 
 
 def by_class(operators: Mapping[str, float]) -> dict[str, float]:
-    """Sum operator seconds for each of `CLASSES`. Views take no time of their own and are left out."""
+    """Sum the time of operators for each of `CLASSES`. Views are excluded because they compute nothing."""
     found = dict.fromkeys(CLASSES, 0.0)
     for name, seconds in operators.items():
         if GEMM.search(name):
@@ -134,7 +134,7 @@ def by_class(operators: Mapping[str, float]) -> dict[str, float]:
 
 @contextmanager
 def timed_native_calls(backend: Backend, timer: OperatorTimer) -> Iterator[None]:
-    """Time the calls into the native library too: they are not torch operators, so the dispatch mode misses them."""
+    """Also time the calls of the native library. They are not torch operators, so the dispatch mode misses them."""
 
     def add(seconds: float) -> None:
         timer.seconds["native.linear"] += seconds

@@ -1,7 +1,7 @@
-"""Simulate playback of audio pieces by their arrival times: start, first audible sample, underruns.
+"""Simulate playback of audio pieces from their arrival times: start, first audible sample, underruns.
 
-Pure functions. Playback starts with the first piece, or when `start_ms` of audio are buffered, and never pauses by
-choice. Underruns are counted by the engine's own `StreamTiming`, with the client's times.
+Pure functions. Playback starts when `prebuffer_ms` of audio are buffered (0: with the first piece) and does not pause.
+Underruns are computed by the engine's `StreamTiming`, with the client's times.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ AudioPiece = tuple[float, npt.NDArray[np.int16]]
 """Arrival time on the client's clock in seconds, and the samples."""
 
 RULE = WatchdogRule()
-"""The silence thresholds of the engine's watchdog: below -54 dBFS, or 34 dB under the loudest window."""
+"""Silence thresholds of the engine's watchdog: below -54 dBFS, or 34 dB below the loudest window."""
 SILENCE_WINDOW_MS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class PlaybackResult:
-    """`start_s`, `audible_s`: when the first and the first audible sample play; `silence_s`: audio between them."""
+    """`start_s`, `audible_s`: playback times of the first sample and the first audible one. `silence_s`: in between."""
 
     start_s: float
     audible_s: float
@@ -34,9 +34,9 @@ class PlaybackResult:
     underrun_s: float
 
 
-def simulate_playback(pieces: Sequence[AudioPiece], rate_hz: int, *, start_ms: float = 0.0) -> PlaybackResult:
-    """Play `pieces`, which hold at least one sample. Audio without an audible sample counts as silence to its end."""
-    start_s = _start_s(pieces, rate_hz, start_ms)
+def simulate_playback(pieces: Sequence[AudioPiece], rate_hz: int, *, prebuffer_ms: float = 0.0) -> PlaybackResult:
+    """Simulate playback of `pieces`, which hold at least one sample. Without an audible sample, all is silence."""
+    start_s = _start_s(pieces, rate_hz, prebuffer_ms)
     timing = StreamTiming()
     silent = leading_silence_samples(np.concatenate([samples for _, samples in pieces]), rate_hz)
     played, audible_s = 0, 0.0
@@ -66,11 +66,11 @@ def leading_silence_samples(samples: npt.NDArray[np.int16], rate_hz: int) -> int
     return int(loud[0]) * window if loud.size else len(samples)
 
 
-def _start_s(pieces: Sequence[AudioPiece], rate_hz: int, start_ms: float) -> float:
-    """When `start_ms` of audio are buffered, at the latest when the last piece arrives."""
+def _start_s(pieces: Sequence[AudioPiece], rate_hz: int, prebuffer_ms: float) -> float:
+    """When `prebuffer_ms` of audio are buffered, at the latest when the last piece arrives."""
     buffered_samples = 0
     for arrived_s, samples in pieces:
         buffered_samples += len(samples)
-        if buffered_samples and buffered_samples * 1000 >= start_ms * rate_hz:
+        if buffered_samples and buffered_samples * 1000 >= prebuffer_ms * rate_hz:
             return arrived_s
     return pieces[-1][0]

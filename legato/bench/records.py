@@ -1,7 +1,7 @@
-"""The record types that `--records` writes. Plain values, documented in `docs/bench.md`.
+"""Record types that `--records` writes. Plain values, documented in `docs/bench.md`.
 
-Each type checks its own consistency on construction: stages and unaccounted time add up to the start of playback, and
-pieces add up to the samples.
+Each type checks its consistency on construction: stages and unaccounted time add up to the start of playback, and the
+samples of the pieces to the total.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class IncludedWork:
 class RequestInfo:
     """A request and the load under which it was sent.
 
-    `number` identifies the request within one load pattern: the same number means the same text and seed in every run.
-    `run` counts processes. `cold`: the first request of its process. `loop`: "closed" (each of `concurrency` clients
+    `number` identifies the request within one load pattern: the same number has the same text and seed in every run.
+    `run`: number of the process. `cold`: first request of its process. `loop`: "closed" (each of `concurrency` clients
     sends its next request when the last one is finished) or "open" (arrivals at `rate_hz`, independent of responses).
-    `text_tokens_s`: the rate at which text is sent, 0 for all at once. `start_ms`: audio that the client buffers before
-    playback.
+    `text_tokens_per_s`: rate at which text is sent; 0 sends the whole text immediately. `prebuffer_ms`: audio that the
+    client buffers before playback.
     """
 
     number: int
@@ -59,12 +59,12 @@ class RequestInfo:
     loop: str
     concurrency: int
     rate_hz: float
-    text_tokens_s: float
+    text_tokens_per_s: float
     input_characters: int
     layout: str
     packet_frames: tuple[int, ...]
     max_frames: int
-    start_ms: float
+    prebuffer_ms: float
     max_num_seqs: int
     included: IncludedWork
 
@@ -77,12 +77,12 @@ class RequestInfo:
 class AudioMetrics:
     """Metrics of a served request. Times are milliseconds since the client's call unless stated otherwise.
 
-    `stages_ms` has the keys of `ALL_STAGES`; `unaccounted_ms` is the rest of `first_sound_ms`, the start of playback.
-    `first_packet_ms` is TTFA inside the engine: from receipt of the request to samples on the host. `first_audible_ms`:
-    the first audible sample plays. `leading_silence_ms`: duration of audio before it. `arrived_ms` and `piece_samples`:
-    arrival time and size of each piece. `underruns`, `underrun_ms`: how often and for how long playback ran out of
-    audio. `real_time_factor`: processing time per second of audio, from admission to the last packet, without waits for
-    text.
+    `stages_ms` has the keys of `ALL_STAGES`. `first_sound_ms`: start of playback. `unaccounted_ms`: part of it that no
+    stage covers. `first_packet_ms`: TTFA in the engine, from receipt of the request to samples on the host.
+    `first_audible_ms`: playback of the first audible sample. `leading_silence_ms`: audio before that sample.
+    `text_stall_ms`: time spent waiting for text after the first frame. `arrived_ms`, `piece_samples`: arrival time and
+    size of each piece. `underruns`, `underrun_ms`: number and total duration of underruns. `real_time_factor`:
+    processing time per second of audio, from admission to the last packet, without text stalls.
     """
 
     input_tokens: int
@@ -94,7 +94,7 @@ class AudioMetrics:
     first_sound_ms: float
     first_audible_ms: float
     leading_silence_ms: float
-    later_text_wait_ms: float
+    text_stall_ms: float
     arrived_ms: tuple[float, ...]
     piece_samples: tuple[int, ...]
     underruns: int
@@ -116,7 +116,7 @@ class AudioMetrics:
 
     @property
     def lm_ms(self) -> float:
-        """Time of talker and code predictor: from receipt until all frames of the first packet exist."""
+        """Time of talker and code predictor: from receipt until all frames of the first packet are generated."""
         return sum(self.stages_ms.get(name, 0.0) for name in LM_STAGES)
 
     @property
@@ -138,11 +138,11 @@ class AudioMetrics:
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """One request. `audio` is None if the request produced none.
+    """One request. `audio` is None if the request produced no audio.
 
-    `outcome`: the finish reason, or "refused" or "failed" with `error_code`, or "empty" if the model ended at once.
-    `at_s`: time of the request since its load pattern started. `batch_rows`: mean talker batch size during the pattern.
-    `peak_bytes`: peak memory so far. `synchronized`: the device was synchronized at the end of every stage.
+    `outcome`: finish reason, or "refused" or "failed" (with `error_code`), or "empty" if the model generated no frame.
+    `at_s`: time of the request since the start of its load pattern. `batch_rows`: mean talker batch size during the
+    pattern. `peak_bytes`: peak memory so far. `synchronized`: the device was synchronized at the end of every stage.
     """
 
     machine: Machine
@@ -158,12 +158,14 @@ class RequestRecord:
 
     def __post_init__(self) -> None:
         if (self.audio is None) != (self.outcome in OUTCOMES_WITHOUT_AUDIO):
-            raise ValueError(f"outcome {self.outcome!r} does not go with {'no ' if self.audio is None else ''}audio")
+            raise ValueError(
+                f"outcome {self.outcome!r} is inconsistent with {'no ' if self.audio is None else ''}audio"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class SideCostRecord:
-    """`operation` measured on its own, `times_ms` for each repetition. In a request it is part of `stage`."""
+    """An `operation` measured separately; in a request it is part of `stage`. `times_ms`: time of each repetition."""
 
     machine: Machine
     model: ModelInfo
@@ -178,10 +180,11 @@ class SideCostRecord:
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """One batch size in one mode. The rates of the parts are frames per second of that part's own time.
+    """Throughput of one batch size in one mode.
 
-    `other_s`: the engine step itself, the text front end and sampling of first codes. `slot_bytes`: KV slot and codec
-    state of one stream. `peak_bytes`: peak memory so far, weights included.
+    Rates of talker, predictor and codec are frames per second of compute time of that part. `other_s`: scheduling, text
+    front end, and sampling of first codes. `slot_bytes`: KV slot and codec state of one stream. `peak_bytes`: peak
+    memory so far, including weights.
     """
 
     machine: Machine
@@ -191,10 +194,10 @@ class BatchRecord:
     mode: str
     streams: int
     frames: int
-    talker_frames_s: float
-    predictor_frames_s: float
-    codec_frames_s: float
-    total_frames_s: float
+    talker_frames_per_s: float
+    predictor_frames_per_s: float
+    codec_frames_per_s: float
+    total_frames_per_s: float
     audio_s_per_s: float
     prefill_s: float
     other_s: float
@@ -222,9 +225,9 @@ class MemoryRecord:
 
 @dataclass(frozen=True, slots=True)
 class ContentionRecord:
-    """One run of one stream with `threads` threads beside `busy_processes` that keep one core each busy.
+    """One run of one stream with `threads` threads, while `busy_processes` processes keep one core each busy.
 
-    `total_s`: the whole run, prefill and codec included. `real_time_factor`: per second of audio.
+    `total_s`: duration of the whole run, with prefill and codec. `real_time_factor`: `total_s` per second of audio.
     """
 
     machine: Machine
@@ -240,10 +243,10 @@ class ContentionRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReadBandwidth:
-    """Bandwidth of reading a working set of `working_set_mib` repeatedly."""
+    """Bandwidth of reading `working_set_mib` repeatedly."""
 
     working_set_mib: int
-    bytes_s: float
+    bytes_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +254,7 @@ class GemmThroughput:
     """Throughput of large GEMMs in `dtype`; a multiply-add counts as 2 FLOPs."""
 
     dtype: str
-    flops_s: float
+    flops_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,21 +264,21 @@ class Roofline:
     reads: tuple[ReadBandwidth, ...]
     gemm: tuple[GemmThroughput, ...]
 
-    def bytes_s(self, working_set_bytes: int) -> float:
-        """Bandwidth at the largest measured set that is not above `working_set_bytes`; never underestimates it."""
+    def bytes_per_s(self, working_set_bytes: int) -> float:
+        """Bandwidth at the largest measured size that is at most `working_set_bytes`. Never too low for that size."""
         fitting = [each for each in self.reads if each.working_set_mib * MIB <= working_set_bytes]
-        return (fitting[-1] if fitting else self.reads[0]).bytes_s
+        return (fitting[-1] if fitting else self.reads[0]).bytes_per_s
 
-    def flops_s(self, dtype: str) -> float:
+    def flops_per_s(self, dtype: str) -> float:
         """GEMM throughput in `dtype`."""
-        return next(each.flops_s for each in self.gemm if each.dtype == dtype)
+        return next(each.flops_per_s for each in self.gemm if each.dtype == dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class StepTiming:
-    """One part at one size. `part`: talker, code predictor, codec or sampling (which is also part of the first two).
+    """One part at one size. `part`: talker, code predictor, codec, or sampling (included in the first two).
 
-    Times are of one call for all `rows`. The limits are the times that the step's bytes and FLOPs take at the measured
+    Times are for one call with all `rows`. The limits are the times for the bytes and FLOPs of the step at the measured
     roofline; 0 for sampling.
     """
 
@@ -299,14 +302,14 @@ class StepTiming:
         return max(self.memory_limit_ms, self.compute_limit_ms)
 
     @property
-    def frames_s(self) -> float:
+    def frames_per_s(self) -> float:
         """Frames per second of all rows together."""
         return 1000 * self.rows * self.window_frames / self.median_ms
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStepTiming:
-    """One engine step in which each of `rows` streams makes a frame, split by kind of work.
+    """One engine step in which each of `rows` streams generates a frame, split by kind of work.
 
     `gemm_ms` and `other_kernels_ms` are kernels of the models. Outside of them: `copies_ms`, `sampling_ms`, and
     `host_ms` (Python, operator dispatch, scheduling).

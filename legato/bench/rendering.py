@@ -1,7 +1,7 @@
-"""Tables and plots as Rich tables, HTML and inline SVG. Pure functions; numbers are formatted by the caller.
+"""Render tables and plots as Rich tables, HTML and inline SVG. Pure functions; the caller formats numbers.
 
-SVG colours and strokes are CSS classes of the page, so that one plot serves light and dark mode. Every mark has its
-value as a tooltip.
+SVG colours and strokes are CSS classes of the page, so that a plot works in light and dark mode. Every data point has a
+tooltip with its value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from html import escape
 from rich.table import Table
 from rich.text import Text
 
-from legato.html_report import cell, facts_list, html_document, section, table
+from legato.html_report import cell, html_document, metadata_list, section, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +291,9 @@ class Plot:
     note: str = ""
 
 
-def html_page(title: str, facts: Sequence[tuple[str, str]], parts: Sequence[ReportTable | Plot]) -> str:
-    """An HTML page: facts first, then tables and plots in the given order. All names are escaped."""
+def html_page(title: str, metadata: Sequence[tuple[str, str]], parts: Sequence[ReportTable | Plot]) -> str:
+    """An HTML page: metadata first, then tables and plots in the given order. All text is escaped."""
     shown = [
         to_html(part) if isinstance(part, ReportTable) else section(part.title, part.svg, part.note) for part in parts
     ]
-    return html_document(title, [facts_list(facts), *shown], style=STYLE + COLOUR_RULES)
+    return html_document(title, [metadata_list(metadata), *shown], style=STYLE + COLOUR_RULES)

@@ -1,6 +1,6 @@
-"""Reports of records of any kind: tables for the terminal, JSON, one HTML page. Pure functions over the records.
+"""Benchmark reports: tables for the terminal, JSON, and an HTML page. Pure functions of the records.
 
-Each section selects its kinds of records and yields tables and plots in the order of the page.
+Each section function selects its kinds of records and yields tables and plots in the order of the page.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from legato.bench.side_costs import side_cost_table
 from legato.bench.steps import steps_section
 from legato.bench.summary import summaries
 
-REPORT_SCHEMA = "legato-bench-report-2"
+REPORT_SCHEMA = "legato-bench-report-3"
 
 
 def request_section(records: Records) -> Iterator[ReportTable | Plot]:
@@ -54,7 +54,7 @@ def memory_section(records: Records) -> Iterator[ReportTable | Plot]:
 
 
 def contention_section(records: Records) -> Iterator[ReportTable | Plot]:
-    """RTF beside busy processes."""
+    """RTF with busy processes."""
     yield from contention_tables([record for record in records if isinstance(record, ContentionRecord)])
 
 
@@ -68,16 +68,16 @@ def tables(records: Records) -> list[ReportTable]:
 
 def to_html(records: Records, title: str) -> str:
     """The HTML page."""
-    return html_page(title, facts_of(records), [part for section in SECTIONS for part in section(records)])
+    return html_page(title, metadata_of(records), [part for section in SECTIONS for part in section(records)])
 
 
 def to_json(records: Records) -> str:
-    """All summaries with full precision, and the facts that the figures depend on."""
+    """All summaries with full precision, and the metadata of the records."""
     batches = [record for record in records if isinstance(record, BatchRecord)]
     slowdown = deterministic_slowdown(batches)
     value = {
         "schema": REPORT_SCHEMA,
-        "facts": dict(facts_of(records)),
+        "metadata": dict(metadata_of(records)),
         "cases": [asdict(each) for each in summaries(each for each in records if isinstance(each, RequestRecord))],
         "side_costs": [asdict(record) for record in records if isinstance(record, SideCostRecord)],
         "batches": [asdict(record) for record in batches],
@@ -86,8 +86,8 @@ def to_json(records: Records) -> str:
     return json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
-def facts_of(records: Records) -> list[tuple[str, str]]:
-    """The facts that all figures depend on; several values where the records differ."""
+def metadata_of(records: Records) -> list[tuple[str, str]]:
+    """Metadata of the records as (name, value). The value lists all values if the records differ."""
     values: dict[str, dict[str, None]] = {}  # the inner dict is an ordered set
     for record in records:
         for part in (getattr(record, "model", None), getattr(record, "machine", None)):
@@ -95,11 +95,11 @@ def facts_of(records: Records) -> list[tuple[str, str]]:
                 value = getattr(part, field.name)
                 text = f"{value:,}" if type(value) is int else str(value)
                 values.setdefault(field.name.replace("_", " "), {})[text] = None
-    facts = [(name, "; ".join(filter(None, texts))) for name, texts in values.items() if any(texts)]
-    return facts + _request_facts([record for record in records if isinstance(record, RequestRecord)])
+    metadata = [(name, "; ".join(filter(None, texts))) for name, texts in values.items() if any(texts)]
+    return metadata + _request_metadata([record for record in records if isinstance(record, RequestRecord)])
 
 
-def _request_facts(records: Sequence[RequestRecord]) -> list[tuple[str, str]]:
+def _request_metadata(records: Sequence[RequestRecord]) -> list[tuple[str, str]]:
     """Sizes of requests and responses, and the work that the times include."""
     if not records:
         return []

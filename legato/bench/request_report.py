@@ -1,7 +1,7 @@
-"""Tables and plots of request records: stages, load, and the layout of the Qwen3-TTS report. Pure functions.
+"""Tables and plots of request records: stages, load, and a table in the layout of the Qwen3-TTS report.
 
-The Qwen3-TTS report lists LM time until the fourth frame and codec time of the first packet at 1, 3 and 6 concurrent
-requests. Its accelerator is not named, so its figures only show the meaning of the columns; they are marked as
+Pure functions. The Qwen3-TTS report lists LM time until the fourth frame and codec time of the first packet at 1, 3 and
+6 concurrent requests. It does not name the accelerator, so its values are shown only for orientation and are marked as
 published, not measured.
 """
 
@@ -206,8 +206,8 @@ def table2(summaries: Sequence[Summary]) -> ReportTable:
         headings=TABLE2_HEADINGS,
         rows=tuple(measured + published),
         note=(
-            "Medians in ms from the engine's receipt of the request. LM: until all frames of the first packet exist. "
-            f"The last rows are published, not measured ({SOURCE}; accelerator not named), with "
+            "Medians in ms since the engine received the request. LM: until all frames of the first packet are "
+            f"generated. The last rows are published, not measured ({SOURCE}; accelerator not named), with "
             f"{PUBLISHED_PACKET_FRAMES} frames per packet."
         ),
         highlighted=tuple(range(len(measured), len(measured) + len(published))),
@@ -248,7 +248,7 @@ CasesByConcurrency = tuple[str, list[Summary]]
 
 
 def request_plots(records: Sequence[RequestRecord]) -> Iterator[Plot]:
-    """The plots for which there is data: a load of one level, for example, has no plot against concurrency."""
+    """The plots for which there is data. For example, plots against concurrency need several levels."""
     cases = [each for each in summaries(records) if each.completed]
     if not cases:
         return
@@ -359,6 +359,6 @@ def _gap_plot(gaps: Sequence[tuple[str, list[float]]], records: Sequence[Request
             marks=[(size, f"{size:g} ms: audio per packet") for size in sorted(packets_ms)],
             dots=False,
         ),
-        "A stream keeps real time while the mean gap is at most the audio in a packet. Packets may arrive together: "
-        f"gaps below {MIN_GAP_MS:g} ms are drawn there.",
+        "A stream runs in real time if the mean gap is at most the duration of a packet. Packets may arrive together; "
+        f"gaps below {MIN_GAP_MS:g} ms are drawn at {MIN_GAP_MS:g} ms.",
     )

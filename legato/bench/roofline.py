@@ -1,4 +1,4 @@
-"""Roofline model: the limits of the machine, and the bytes and FLOPs that each step needs.
+"""Roofline model: measured limits of the machine, and the bytes and FLOPs of each step.
 
 Memory bandwidth by working set and GEMM throughput by dtype are measured, with the configured number of threads.
 Bytes and FLOPs are counted from the weights, independent of the kernel.
@@ -26,17 +26,17 @@ from legato.models.talker.state import TalkerCache
 from legato.weights.quantized_linear import to_int8
 
 Gemm = Callable[[], object]
-"""One product of two square matrices."""
+"""Multiplies two square matrices."""
 GemmFactory = Callable[[int, torch.device], list[Gemm]]
 """All implementations of a GEMM at a size, in the same order at every size."""
 
 WORKING_SETS_MIB = (2, 8, 16, 32, 64, 128, 512)
 GEMM_SIZES = (512, 1024, 2048)
-"""Sizes of the square matrices; the best throughput counts."""
+"""Sizes of the square matrices. The best throughput is used."""
 SKIP_FACTOR = 4
 """An implementation this many times slower than the best is skipped at larger sizes, where it would take minutes."""
 SECONDS = 0.1
-"""Repetition time for each kernel and size; the fastest repetition counts."""
+"""Measuring time for each kernel and size. The fastest repetition is used."""
 
 _FLOPS_PER_MAC = 2
 _CONV_WEIGHT_DIMS = 3
@@ -59,7 +59,7 @@ def measure_roofline(
             for size_mib in working_sets_mib
         )
         gemm = [GemmThroughput("float32", _gemm_throughput(_GEMMS["float32"], device, synchronize, seconds, 0.0))]
-        lower_bound = gemm[0].flops_s  # values of any dtype can also be multiplied as float32
+        lower_bound = gemm[0].flops_per_s  # values of any dtype can also be multiplied as float32
         for name in ("bfloat16", "int8"):
             throughput = _gemm_throughput(_GEMMS[name], device, synchronize, seconds, lower_bound)
             gemm.append(GemmThroughput(name, throughput))
@@ -67,7 +67,7 @@ def measure_roofline(
 
 
 def fastest_s(compute: Callable[[], object], synchronize: Callable[[], None], seconds: float) -> float:
-    """The shortest of all repetitions within `seconds` (at least three), after one warm-up call."""
+    """Time of the fastest repetition within `seconds` (at least three repetitions), after one warm-up call."""
     compute()
     synchronize()
     best, repetitions, until = float("inf"), 0, time.perf_counter() + seconds
@@ -136,7 +136,7 @@ class StepCost:
 
     `weight_bytes` counts the weights as stored, once for each pass over them. `state_bytes` is KV cache or codec
     history, read and written. Embedding look-ups and activations, which stay in cache, are not counted.
-    `working_set_bytes`: what is read repeatedly; if it fits a cache, the bandwidth of that cache is the limit.
+    `working_set_bytes`: memory that is read repeatedly. If it fits in a cache, the limit is that cache's bandwidth.
     """
 
     weight_bytes: int

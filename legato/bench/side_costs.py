@@ -1,6 +1,6 @@
-"""Costs of single operations inside a stage: reading the text, encoding a reference, copying samples to the host.
+"""Time of single operations within a stage: text front end, reference encoding, copying samples to the host.
 
-Each operation is measured on its own, in the calling thread, once per request. In a request these costs are part of a
+Each operation is measured separately, in the calling thread, once per request. In a request these times are part of a
 stage, so they are reported separately and not added to the stages.
 """
 
@@ -17,8 +17,8 @@ from legato.bench.records import ENGINE_STAGES, REQUEST, SideCostRecord
 from legato.bench.rendering import ReportTable
 from legato.bench.summary import distribution
 from legato.bench.workload import Utterance, Workload
-from legato.engine.frontend import FrontEnd, front_end_of
-from legato.engine.voice_cache import VoiceStore
+from legato.engine.frontend import FrontEnd, create_front_end
+from legato.engine.voice_cache import VoiceCache
 
 INPUT_WAIT, CODEC = ENGINE_STAGES[0], ENGINE_STAGES[-1]
 
@@ -28,7 +28,7 @@ def measure_side_costs(
 ) -> Iterator[SideCostRecord]:
     """Yield one record per operation: reading text; encoding for Base models; copying on CUDA."""
     utterances = [workload.utterance(number) for number in range(requests)]
-    tts, front_end = target.tts, front_end_of(target.tts.model)
+    tts, front_end = target.tts, create_front_end(target.tts.model)
 
     def timed(operation: str, stage: str, run: Callable[[Utterance], None]) -> SideCostRecord:
         times_ms = []
@@ -52,18 +52,18 @@ def measure_side_costs(
 
 
 def _read_text(tts: Legato, front_end: FrontEnd, utterance: Utterance) -> None:
-    track = front_end.track(next(iter(tts.model.config.talker.speakers), ""))
-    track.append(utterance.text)
-    track.end()
+    tokenizer = front_end.new_tokenizer(next(iter(tts.model.config.talker.speakers), ""))
+    tokenizer.append(utterance.text)
+    tokenizer.end()
 
 
 def _encode_reference(tts: Legato, front_end: FrontEnd, utterance: Utterance) -> None:
-    """Encode through a new, empty store, so that nothing is cached."""
+    """Encode with a new, empty cache."""
     model = tts.model
     reference = tts.reference(CloneReference(utterance.reference, utterance.transcript))
-    tokens = front_end.reference(utterance.transcript) if utterance.transcript else ()
-    store = VoiceStore(tts.backend.decoder, model.encoder, model.speaker_encoder, limit_bytes=1)
-    store.voice(reference.samples, tokens)
+    tokens = front_end.encode_transcript(utterance.transcript) if utterance.transcript else ()
+    store = VoiceCache(tts.backend.decoder, model.encoder, model.speaker_encoder, limit_bytes=1)
+    store.get_or_encode(reference.samples, tokens)
 
 
 def _device_copy(target: Target, frames: int) -> Callable[[Utterance], None]:
@@ -88,6 +88,6 @@ def side_cost_table(records: list[SideCostRecord]) -> ReportTable:
         title="Operations inside a stage, measured separately",
         headings=("", "operation", "stage", "count", "mean ms", "p50", "p90", "max"),
         rows=tuple(rows),
-        note="Part of the stages; not to be added to them.",
+        note="These times are included in the stages.",
         text_columns=3,
     )

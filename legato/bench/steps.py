@@ -1,7 +1,7 @@
 """Time single steps of talker, code predictor and codec, and compare them with the roofline.
 
-Calls the models as the engine's model runner and codec stage do, without an engine, so that batch size, window and
-context are exactly those of the row. A measurement owns its caches and inputs.
+The models are called in the same way as by the engine's model runner and codec runner, but without an engine, so that
+batch size, window and context are exactly those of the table row.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from legato.weights.loading import LoadedModel
 
 Compute = Callable[[], object]
 MIN_REPETITIONS = 3
-"""Lower bound on repetitions, also for slow steps."""
+"""Minimum number of repetitions, also for slow steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepSizes:
-    """`batches`: rows per call; `windows`: frames per codec window; `context`: earlier positions of each row.
+    """`batches`: rows per call. `windows`: frames per codec window. `context`: earlier positions of each row.
 
-    `seconds`: measuring time for each figure.
+    `seconds`: measuring time per step and size.
     """
 
     batches: tuple[int, ...] = (1, 2, 4, 8)
@@ -147,7 +147,7 @@ def predictor_frame(backend: Backend, rows: int) -> Compute:
 
 
 def frame_sampling(backend: Backend, rows: int) -> Compute:
-    """Only the sampling of one frame, on given logits: the part of the other figures that runs no model."""
+    """Only the sampling of one frame from random logits, without running a model."""
     config, noise = backend.model.config, _noise(backend.model, rows)
     sampling = SamplingRows.of([default_sampling(config)] * rows, noise.device)
     logits = torch.randn(rows, config.talker.vocab_size, device=noise.device)
@@ -226,8 +226,8 @@ def _timing(
         weight_bytes=cost.weight_bytes,
         state_bytes=cost.state_bytes,
         flops=cost.flops,
-        memory_limit_ms=1000 * cost.bytes / roofline.bytes_s(cost.working_set_bytes),
-        compute_limit_ms=1000 * cost.flops / roofline.flops_s(dtype),
+        memory_limit_ms=1000 * cost.bytes / roofline.bytes_per_s(cost.working_set_bytes),
+        compute_limit_ms=1000 * cost.flops / roofline.flops_per_s(dtype),
     )
 
 
@@ -249,9 +249,9 @@ _STEP_HEADINGS = (
     "of limit",
 )
 _STEP_NOTE = (
-    "One call for all rows. MB and GFLOP: minimum memory traffic and arithmetic of the step; the limits are their "
-    "times at the measured bandwidth and throughput. Of limit: the larger limit as a share of the median. Sampling is "
-    "part of the talker's and the predictor's steps."
+    "One call for all rows. MB and GFLOP: minimum memory traffic and arithmetic of the step. Limits: time at the "
+    "measured bandwidth and throughput. Of limit: larger limit divided by the median. Sampling is included in the "
+    "steps of talker and predictor."
 )
 _ENGINE_STEP_NOTE = (
     "One engine step, one frame per row, codec included. GEMM and other kernels are those of the models; copies, "
@@ -261,7 +261,7 @@ _ENGINE_STEP_PARTS = ("GEMM", "other kernels", "copies", "sampling", "host")
 
 
 def steps_section(records: Sequence[object]) -> Iterator[ReportTable | Plot]:
-    """Tables and plots of everything that `legato bench steps` recorded."""
+    """Tables and plots of the records of `legato bench steps`."""
     yield from roofline_tables([record for record in records if isinstance(record, RooflineRecord)])
     yield from step_tables([record for record in records if isinstance(record, StepRecord)])
     engine_steps = [record for record in records if isinstance(record, EngineStepRecord)]
@@ -273,10 +273,10 @@ def roofline_tables(records: Sequence[RooflineRecord]) -> Iterator[ReportTable]:
     """The measured limits of the machine."""
     for record in records:
         rows = [
-            (f"read {each.working_set_mib} MiB repeatedly", f"{each.bytes_s / _GIGA:.1f} GB/s")
+            (f"read {each.working_set_mib} MiB repeatedly", f"{each.bytes_per_s / _GIGA:.1f} GB/s")
             for each in record.roofline.reads
         ]
-        rows += [(f"GEMM in {each.dtype}", f"{each.flops_s / _GIGA:.0f} GFLOP/s") for each in record.roofline.gemm]
+        rows += [(f"GEMM in {each.dtype}", f"{each.flops_per_s / _GIGA:.0f} GFLOP/s") for each in record.roofline.gemm]
         threads = f"{record.machine.threads} {'thread' if record.machine.threads == 1 else 'threads'}"
         title = f"Roofline of this machine, {threads} on {record.machine.device}"
         yield ReportTable(title, ("limit", "measured"), tuple(rows))
@@ -307,7 +307,7 @@ def engine_step_plots(records: Sequence[EngineStepRecord]) -> Iterator[Plot]:
 
 
 def _step_row(step: StepTiming) -> tuple[str, ...]:
-    times = (step.median_ms, step.p10_ms, step.p90_ms, step.frames_s)
+    times = (step.median_ms, step.p10_ms, step.p90_ms, step.frames_per_s)
     cells = (step.part, str(step.rows), str(step.window_frames), *(f"{each:.1f}" for each in times))
     if not step.weight_bytes:  # sampling has no limits
         return (*cells, *[""] * (len(_STEP_HEADINGS) - len(cells)))

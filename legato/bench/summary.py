@@ -172,7 +172,7 @@ def labels(cases: Sequence[Case]) -> list[str]:
 def _phrases(case: Case) -> dict[str, str]:
     """Every value of a case as a phrase for labels; "" for values that need no mention."""
     request = case.request
-    facts = {
+    metadata = {
         f"{owner}.{field.name}": str(getattr(part, field.name))
         for owner, part in (("machine", case.machine), ("model", case.model))
         for field in fields(part)
@@ -183,12 +183,12 @@ def _phrases(case: Case) -> dict[str, str]:
         "transport": request.transport,
         "cold": "cold" if request.cold else "warm",
         "load": f"{request.concurrency} concurrent" if closed else f"{request.rate_hz:g} requests/s",
-        "text rate": f"text at {request.text_tokens_s:g} tokens/s" if request.text_tokens_s else "text at once",
+        "text rate": f"text at {request.text_tokens_per_s:g} tokens/s" if request.text_tokens_per_s else "text at once",
         "packets": "packets " + ",".join(map(str, request.packet_frames)),
         "max_frames": f"at most {request.max_frames} frames" if request.max_frames else "whole texts",
-        "start_ms": f"playback after {request.start_ms:g} ms",
+        "prebuffer_ms": f"playback after {request.prebuffer_ms:g} ms",
         "max_num_seqs": f"max_num_seqs {request.max_num_seqs}",
         "layout": f"{request.layout} text",
         "included": "with reference encoding" if request.included.reference_encoding else "",
     }
-    return {**facts, **named}
+    return {**metadata, **named}

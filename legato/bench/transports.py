@@ -1,7 +1,7 @@
 """Transports under test: in-process, HTTP and WebSocket, and a local server for the latter two.
 
-Client, server and engine run in one process and read one monotonic clock. All transports send the same request: text
-in streaming layout, raw samples, the same seed. A transport blocks its calling thread; threads may share one.
+Client, server and engine run in one process and use the same monotonic clock. All transports send the same request:
+text in streaming layout, PCM output, the same seed. Calls block; a transport can be shared between threads.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ SERVER_START_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The result of one utterance.
+    """Result of one utterance.
 
-    `server_record`: the server's record of the request, None if the request was not accepted or failed. `error_code`:
-    the code of the error that ended it, or "".
+    `server_record`: the server's record of the request; None if the request was rejected or failed. `error_code`: code
+    of the error, or "".
     """
 
     sent_s: float
@@ -75,9 +75,9 @@ class InProcessTransport:
         pieces: list[AudioPiece] = []
         record = ServerRecord(id="", route=IN_PROCESS, sample_rate_hz=self._tts.sample_rate_hz)
         try:
-            handle = self._tts.open(self._request(utterance), whole_text=not utterance.text_tokens_s).handle
+            handle = self._tts.open(self._request(utterance), whole_text=not utterance.text_tokens_per_s).handle
             record.timing = handle.timing
-            TextFeed(handle, _paced_text(utterance) if utterance.text_tokens_s else utterance.text)
+            TextFeed(handle, _paced_text(utterance) if utterance.text_tokens_per_s else utterance.text)
             for packet in handle:
                 if packet.sample_count:
                     pieces.append((self._clock(), packet.int16()))
@@ -115,8 +115,8 @@ class HttpTransport:
 
     def synthesize(self, utterance: Utterance) -> Response:
         """Send one request and read the body."""
-        if utterance.text_tokens_s:
-            raise InputError("HTTP sends the whole text at once: use in-process or websocket with a text rate")
+        if utterance.text_tokens_per_s:
+            raise InputError("HTTP does not support --text-rate: use in-process or websocket")
         sent_s = self._clock()
         pieces: list[AudioPiece] = []
         try:
@@ -172,11 +172,11 @@ class WebSocketTransport:
         raise SpeechError({"message": "the server closed the connection", "code": "closed"})
 
     async def _send_text(self, speech: SpeechClient, utterance: Utterance) -> None:
-        if not utterance.text_tokens_s:
+        if not utterance.text_tokens_per_s:
             await speech.write(utterance.text)
         else:
             started_s = self._clock()
-            for at_s, piece in text_at_rate(utterance.text, utterance.text_tokens_s):
+            for at_s, piece in text_at_rate(utterance.text, utterance.text_tokens_per_s):
                 await asyncio.sleep(max(0.0, started_s + at_s - self._clock()))
                 await speech.write(piece)
         await speech.done()
@@ -196,9 +196,9 @@ def _fields(utterance: Utterance) -> dict[str, object]:
 
 
 def _paced_text(utterance: Utterance) -> Iterator[str]:
-    """Yield the text at the rate at which a language model would write it."""
+    """Yield the text at the rate of an LLM's output."""
     started_s = time.monotonic()
-    for at_s, piece in text_at_rate(utterance.text, utterance.text_tokens_s):
+    for at_s, piece in text_at_rate(utterance.text, utterance.text_tokens_per_s):
         time.sleep(max(0.0, started_s + at_s - time.monotonic()))
         yield piece
 
@@ -218,7 +218,7 @@ class LocalServer:
 def serve_locally(tts: Legato) -> Iterator[LocalServer]:
     """Serve `tts` on a free port, in a thread of this process, until the block ends.
 
-    The server does not warm up, so that the cost of a first request is visible. The caller keeps the model.
+    The server does not warm up, so that the cost of a first request is measured. The model is not closed.
     """
     config = ServerConfig(port=0, warm_up=False)
     app = create_app(tts, config)

@@ -30,18 +30,18 @@ TEXTS = (
 )
 """Short and long texts alternate, as in a conversation."""
 TOKEN_CHARACTERS = 4
-"""Characters per token of the language model that writes the text; text arrives in pieces of this size."""
+"""Assumed characters per token of the LLM that produces the text. Text arrives in pieces of this size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One text to speak. `reference`: a recording to clone, or b""; `text_tokens_s`: text rate, 0 for all at once."""
+    """One text to synthesize. `reference`: recording to clone, or b"". `text_tokens_per_s`: 0 sends the whole text."""
 
     text: str
     seed: int
     packet_frames: tuple[int, ...]
     max_frames: int
-    text_tokens_s: float = 0.0
+    text_tokens_per_s: float = 0.0
     instruct: str = ""
     reference: bytes = b""
     transcript: str = ""
@@ -49,14 +49,14 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The utterances of a run. `start_ms`: audio that the client buffers before playback."""
+    """Utterances of a run. `prebuffer_ms`: audio that the client buffers before playback."""
 
     texts: tuple[str, ...] = TEXTS
     seed: int = 0
     packet_frames: tuple[int, ...] = DEFAULT_PACKET_FRAMES
     max_frames: int = 0
-    text_tokens_s: float = 0.0
-    start_ms: float = 0.0
+    text_tokens_per_s: float = 0.0
+    prebuffer_ms: float = 0.0
     instruct: str = ""
     reference: bytes = b""
     transcript: str = ""
@@ -68,17 +68,17 @@ class Workload:
             seed=self.seed + number,
             packet_frames=self.packet_frames,
             max_frames=self.max_frames,
-            text_tokens_s=self.text_tokens_s,
+            text_tokens_per_s=self.text_tokens_per_s,
             instruct=self.instruct,
             reference=self.reference,
             transcript=self.transcript,
         )
 
 
-def text_at_rate(text: str, tokens_s: float) -> list[tuple[float, str]]:
-    """Pieces of `text` at a rate of `tokens_s`, each with its time in seconds after the first."""
+def text_at_rate(text: str, tokens_per_s: float) -> list[tuple[float, str]]:
+    """Split `text` into pieces that arrive at `tokens_per_s`. Each has its time in seconds after the first piece."""
     pieces = [text[start : start + TOKEN_CHARACTERS] for start in range(0, len(text), TOKEN_CHARACTERS)]
-    return [(number / tokens_s, piece) for number, piece in enumerate(pieces)]
+    return [(number / tokens_per_s, piece) for number, piece in enumerate(pieces)]
 
 
 def arrival_times_s(rate_hz: float, count: int, seed: int) -> list[float]:
@@ -88,7 +88,7 @@ def arrival_times_s(rate_hz: float, count: int, seed: int) -> list[float]:
 
 
 def reference_tone(rate_hz: int = 24_000, *, seconds: float = 3.0) -> bytes:
-    """A WAV file of a low tone: a clone reference for benchmarks, where the voice does not matter."""
+    """A WAV file with a low tone, used as clone reference in benchmarks, where the voice does not matter."""
     times = np.arange(round(seconds * rate_hz)) / rate_hz
     samples = (0.2 * 32767 * np.sin(2 * np.pi * 150 * times)).astype("<i2")
     file = io.BytesIO()
@@ -106,13 +106,13 @@ INSTRUCT = "A calm voice."
 def plain_request(model: LoadedModel, front_end: FrontEnd) -> StreamRequest:
     """A request with the checkpoint's first voice and default sampling, in streaming layout, with packets of 4 frames.
 
-    A Base checkpoint speaks without a reference here: its speed does not depend on the voice.
+    For a Base checkpoint it has no reference, because the speed does not depend on the voice.
     """
     config = model.config
     spec = PromptSpec(
         language="auto",
         speaker=next(iter(config.talker.speakers), ""),
         layout=TextLayout.STREAMING,
-        instruct=front_end.instruct(INSTRUCT) if config.kind == "voice_design" else (),
+        instruct=front_end.encode_instruction(INSTRUCT) if config.kind == "voice_design" else (),
     )
     return StreamRequest(spec, default_sampling(config), 0, PacketPolicy((4,)))

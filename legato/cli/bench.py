@@ -15,17 +15,17 @@ SUBCOMMANDS = ("latency", "load", "batch", "steps", "memory", "contention", "rep
 EPILOG = """\b
 Examples:
   legato bench latency                                     time to first audio (TTFA), stage by stage
-  legato bench load --at-once 1,3,6                        latency and throughput with concurrent clients
-  legato bench batch                                       throughput against batch size
+  legato bench load --concurrency 1,3,6                    latency and throughput with concurrent clients
+  legato bench batch                                       throughput by batch size
   legato bench steps                                       step times against this machine's limits
   legato bench memory                                      memory with all slots in use
-  legato bench contention                                  RTF beside processes that keep cores busy
+  legato bench contention                                  RTF while other processes keep cores busy
   legato bench latency --records a.jsonl --html a.html     save all records, and an HTML report
   legato bench compare a.jsonl b.jsonl                     the same requests before and after a change
 
 \b
 Every command prints tables and accepts
-  --records FILE   one JSON object per request, with everything that the figures depend on
+  --records FILE   one JSON object per request, with all metrics and metadata
   --json FILE      summaries with full precision
   --html FILE      a self-contained page with tables and plots
 

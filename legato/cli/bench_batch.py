@@ -1,4 +1,4 @@
-"""`legato bench batch`: throughput against batch size, with and without deterministic mode.
+"""`legato bench batch`: throughput by batch size, with and without deterministic mode.
 
 Holds no state; `legato.bench.batch` measures.
 """
@@ -22,7 +22,7 @@ All streams start together and generate the same number of frames. In the offici
 """
 
 
-@click.command(epilog=EPILOG, short_help="Throughput against batch size.")
+@click.command(epilog=EPILOG, short_help="Throughput by batch size.")
 @model_options(positional=True)
 @click.option(
     "--batches",
@@ -45,22 +45,22 @@ def batch(
     outputs: Outputs,
     cuda_graphs: bool,
 ) -> None:
-    """Measure throughput against batch size, in the default mode and in deterministic mode."""
+    """Measure throughput by batch size, in the default mode and in deterministic mode."""
     from legato.bench.batch import BatchSettings, measure_batch
     from legato.bench.environment import model_info, this_machine
     from legato.bench.workload import plain_request
-    from legato.engine.frontend import front_end_of
+    from legato.engine.frontend import create_front_end
 
     prepare_device(model_options)
     backend = load_weights(model_options)
-    front_end = front_end_of(backend.model)
+    front_end = create_front_end(backend.model)
     request = plain_request(backend.model, front_end)
-    facts = model_info(model_options.model, backend, cuda_graphs=cuda_graphs)
+    info = model_info(model_options.model, backend, cuda_graphs=cuda_graphs)
     machine = this_machine(model_options.device)
     records = []
     for size in map(int, batches):
         for deterministic in (False, True):
             settings = BatchSettings(size, frames, max_seq_len, deterministic, cuda_graphs)
-            records.append(measure_batch(backend, front_end, request, settings, machine=machine, model_info=facts))
-            note(f"{size} streams, {records[-1].mode}: {records[-1].total_frames_s:.1f} frames a second")
-    outputs.deliver(records, f"legato bench batch: {model_options.model}")
+            records.append(measure_batch(backend, front_end, request, settings, machine=machine, model_info=info))
+            note(f"{size} streams, {records[-1].mode}: {records[-1].total_frames_per_s:.1f} frames a second")
+    outputs.write(records, f"legato bench batch: {model_options.model}")

@@ -1,4 +1,4 @@
-"""`legato bench contention`: RTF beside processes that keep cores busy.
+"""`legato bench contention`: RTF while other processes keep cores busy.
 
 Starts and stops the busy processes; `legato.bench.contention` measures.
 """
@@ -23,10 +23,10 @@ are comparable between machines: the RTF relative to the idle machine. Stop othe
 """
 
 
-@click.command(epilog=EPILOG, short_help="RTF beside processes that keep cores busy.")
+@click.command(epilog=EPILOG, short_help="RTF while other processes keep cores busy.")
 @model_options(positional=True)
 @click.option(
-    "--busy", type=click.IntRange(min=0), default=2, show_default=True, help="Measure beside 0 to this many processes."
+    "--busy", type=click.IntRange(min=0), default=2, show_default=True, help="Maximum number of busy processes."
 )
 @click.option("--frames", type=click.IntRange(min=1), default=24, show_default=True, help="Frames to generate per run.")
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each case.")
@@ -46,7 +46,7 @@ def contention(
     packet_frames: tuple[float, ...],
     outputs: Outputs,
 ) -> None:
-    """Measure the RTF of one stream beside processes that keep cores busy, with one and with several threads."""
+    """Measure the RTF of one stream while other processes keep cores busy, with one and with several threads."""
     from legato.bench.contention import ContentionSettings, measure_contention
     from legato.bench.records import ContentionRecord
 
@@ -66,4 +66,4 @@ def contention(
     for record in measure_contention(backend, model_options.model, model_options.device, settings, set_threads):
         records.append(record)
         note(f"{record.busy_processes} busy, {record.threads} threads: RTF {record.real_time_factor:.3f}")
-    outputs.deliver(records, f"legato bench contention: {model_options.model}")
+    outputs.write(records, f"legato bench contention: {model_options.model}")

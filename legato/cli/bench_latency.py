@@ -1,6 +1,6 @@
 """`legato bench latency`: time from a request to its first audio (TTFA), stage by stage.
 
-With --processes it owns child processes: each loads the model again, and so measures a cold request.
+With --processes, each child process loads the model again and therefore measures a cold request.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Examples:
   legato bench latency                                        the voice in this package, all three transports
   legato bench latency --processes 5 --html latency.html      five cold starts, five times as many warm requests
   legato bench latency --model 0.6B-CustomVoice --packet-frames 4 --max-frames 16 --transport in-process
-  legato bench latency --transport websocket --text-rate 50   text streamed as by a language model
+  legato bench latency --transport websocket --text-rate 50   text streamed at the rate of an LLM
   legato bench latency --records before.jsonl                 save the records for `legato bench compare`
 
 \b
@@ -41,7 +41,7 @@ Reading the tables
   input wait, queue     wait for enough text; wait for a free slot
   prefill .. codec      the model: prompt, first code, first frame, rest of the first packet, its samples
   encode and transport  samples in the engine until bytes at the client
-  playout               bytes until playback starts (--start-ms)
+  playout               bytes until playback starts (--prebuffer-ms)
   "First audible sample" is later than the first audio if speech begins with silence.
   Cold: the first request of a process after loading, including one-time costs.
 
@@ -106,7 +106,7 @@ def latency(
                 note(request_line(record))
                 records.append(record)
             records += measure_side_costs(target, workload, requests, time.monotonic)
-    outputs.deliver(records, f"legato bench latency: {model_options.model}")
+    outputs.write(records, f"legato bench latency: {model_options.model}")
 
 
 def request_line(record: RequestRecord) -> str:
@@ -126,8 +126,8 @@ def run_processes(context: click.Context, processes: int) -> Iterator[DataclassI
     for run in range(processes):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "records.jsonl"
-            changed = {"processes": 1, "run": run, "records": file, "json_file": None, "html": None}
-            arguments = rebuild_arguments(context, changed)
+            overrides = {"processes": 1, "run": run, "records": file, "json_file": None, "html": None}
+            arguments = rebuild_arguments(context, overrides)
             note(f"process {run + 1} of {processes}")
             done = subprocess.run(
                 [sys.executable, "-m", "legato", "bench", "latency", *arguments], stdout=subprocess.DEVNULL, check=False
@@ -139,12 +139,12 @@ def run_processes(context: click.Context, processes: int) -> Iterator[DataclassI
             yield from read_lines(file, RECORD_TYPES)
 
 
-def rebuild_arguments(context: click.Context, changed: dict[str, object]) -> list[str]:
-    """The arguments that `context` was parsed from, with the values in `changed` replaced; None omits an option."""
+def rebuild_arguments(context: click.Context, overrides: dict[str, object]) -> list[str]:
+    """The arguments that `context` was parsed from, with the values in `overrides`; None omits an option."""
     arguments: list[str] = []
     for parameter in context.command.params:
         name = parameter.name or ""
-        value = changed.get(name, context.params.get(name))
+        value = overrides.get(name, context.params.get(name))
         if value is None:
             continue
         if isinstance(parameter, click.Argument):

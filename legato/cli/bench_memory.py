@@ -26,7 +26,7 @@ Examples:
   legato bench memory                                     the voice in this package, 8 streams
   legato bench memory --model ./checkpoint --max-num-seqs 8 --max-seq-len 2048 --quant int8
 
-Private memory cannot be dropped by the system; pages of mapped weights can be dropped and read again. The first line is
+Private memory cannot be evicted by the system; pages of mapped weights can be evicted and read again. The first line is
 the program: interpreter, libraries and server. Requires Linux, or CUDA, where device memory is reported.
 """
 
@@ -66,4 +66,4 @@ def memory(
     ):
         records.append(record)
         note(f"{record.stage}: {record.private_bytes / 2**20:.0f} MiB private")
-    outputs.deliver(records, f"legato bench memory: {model_options.model}")
+    outputs.write(records, f"legato bench memory: {model_options.model}")

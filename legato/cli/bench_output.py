@@ -34,16 +34,16 @@ class Outputs:
     def __post_init__(self) -> None:
         for name, path in (("--records", self.records), ("--json", self.json_file), ("--html", self.html)):
             if path is not None and not path.absolute().parent.is_dir():
-                raise InputError(f"there is no folder {str(path.absolute().parent)!r}", field=name)
+                raise InputError(f"folder {str(path.absolute().parent)!r} does not exist", field=name)
 
-    def deliver(self, records: Records, title: str) -> None:
+    def write(self, records: Records, title: str) -> None:
         """Print the tables and write the files."""
         from legato.bench.jsonl import to_json as line
         from legato.bench.jsonl import write_lines
         from legato.bench.records import RECORD_TYPES
         from legato.bench.report import tables, to_html, to_json
 
-        print_grids(tables(records))
+        print_tables(tables(records))
         kinds = {record: kind for kind, record in RECORD_TYPES.items()}
         if self.records is not None:
             write_lines(self.records, (line(kinds[type(record)], record) for record in records))
@@ -69,13 +69,13 @@ def output_options(*, records: bool = True) -> Decorator:
     return option_group("outputs", Outputs, [_RECORDS, _JSON, _HTML] if records else [_JSON, _HTML])
 
 
-def print_grids(grids: list[ReportTable]) -> None:
+def print_tables(tables: list[ReportTable]) -> None:
     """Print the tables, separated by blank lines."""
     from legato.bench.rendering import to_rich
 
-    for grid in grids:
+    for table in tables:
         click.echo()
-        print_rich(to_rich(grid))
+        print_rich(to_rich(table))
 
 
 def numbers(option: str) -> Callable[[click.Context, click.Parameter, str], tuple[float, ...]]:
@@ -83,11 +83,11 @@ def numbers(option: str) -> Callable[[click.Context, click.Parameter, str], tupl
 
     def read(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[float, ...]:
         try:
-            given = tuple(float(part) for part in value.split(",") if part.strip())
+            values = tuple(float(part) for part in value.split(",") if part.strip())
         except ValueError:
-            given = (-1.0,)
-        if any(not 0 < number < float("inf") for number in given):
+            values = (-1.0,)
+        if any(not 0 < number < float("inf") for number in values):
             raise click.BadParameter(f"give positive numbers such as 1,3,6, not {value!r}", param_hint=option)
-        return given
+        return values
 
     return read

@@ -29,4 +29,4 @@ def report(files: tuple[Path, ...], outputs: Outputs) -> None:
     from legato.bench.records import RECORD_TYPES
 
     records = [record for file in files for record in read_lines(file, RECORD_TYPES)]
-    outputs.deliver(records, f"legato bench: {', '.join(file.stem for file in files)}")
+    outputs.write(records, f"legato bench: {', '.join(file.stem for file in files)}")

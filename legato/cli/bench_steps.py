@@ -18,7 +18,7 @@ Examples:
   legato bench steps --model ./checkpoint --dtype bfloat16 --batches 1,8 --windows 1,4 --html steps.html
 
 The limit of a step is the time for its memory traffic and its arithmetic at the rates in the first table (roofline).
-`of limit` is the share of the measured time that the limit explains. Measure on an idle machine.
+`of limit` is the limit divided by the measured time. Measure on an idle machine.
 """
 
 
@@ -57,7 +57,7 @@ def steps(
     seconds: float,
     outputs: Outputs,
 ) -> None:
-    """Measure talker, code predictor and codec steps against memory traffic, arithmetic and the machine's limits."""
+    """Measure talker, code predictor and codec steps, and compare them with the roofline of this machine."""
     import torch
 
     from legato.bench.environment import model_info, synchronize_fn, this_machine
@@ -66,25 +66,25 @@ def steps(
     from legato.bench.roofline import measure_roofline
     from legato.bench.steps import StepSizes, measure_steps, step_limits
     from legato.bench.workload import plain_request
-    from legato.engine.frontend import front_end_of
+    from legato.engine.frontend import create_front_end
 
     prepare_device(model_options)
     backend, device = load_weights(model_options), model_options.device
-    facts, machine, settle = (
+    info, machine, synchronize = (
         model_info(model_options.model, backend),
         this_machine(device),
         synchronize_fn(backend.model),
     )
-    ceilings = measure_roofline(torch.device(device), settle)
-    records: list[RooflineRecord | StepRecord | EngineStepRecord] = [RooflineRecord(machine, ceilings)]
+    roofline = measure_roofline(torch.device(device), synchronize)
+    records: list[RooflineRecord | StepRecord | EngineStepRecord] = [RooflineRecord(machine, roofline)]
     sizes = StepSizes(tuple(map(int, batches)), tuple(map(int, windows)), context, seconds)
-    for step in measure_steps(backend, sizes, step_limits(backend, ceilings), settle):
-        records.append(StepRecord(machine, facts, step))
+    for step in measure_steps(backend, sizes, step_limits(backend, roofline), synchronize):
+        records.append(StepRecord(machine, info, step))
         note(f"{step.part}, {step.rows} rows, {step.window_frames} frames: {step.median_ms:.1f} ms")
-    front_end = front_end_of(backend.model)
+    front_end = create_front_end(backend.model)
     request = plain_request(backend.model, front_end)
     for rows in sizes.batches if device.startswith("cpu") else ():
         engine_step = measure_engine_step(backend, front_end, request, rows)
-        records.append(EngineStepRecord(machine, facts, engine_step))
+        records.append(EngineStepRecord(machine, info, engine_step))
         note(f"engine step, {rows} rows: {engine_step.step_ms:.1f} ms, {engine_step.overhead:.0%} outside kernels")
-    outputs.deliver(records, f"legato bench steps: {model_options.model}")
+    outputs.write(records, f"legato bench steps: {model_options.model}")

@@ -1,7 +1,7 @@
 """Options and setup shared by `legato bench latency` and `load`: engine limits, workload, loaded model, transports.
 
-`load_target` owns the engine until the benchmark ends. The model is loaded as by `legato serve`; if stages are
-measured, the engine also synchronizes with the device after each stage.
+`load_target` starts the engine and closes it when the benchmark ends. The model is loaded as in `legato serve`. If
+stages are measured, the engine also synchronizes with the device after each stage.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from legato.cli.model_options import (
     max_seq_len_option,
     model_options,
 )
-from legato.cli.options import option_group
+from legato.cli.options import option_group, renamed_option
 from legato.cli.serve import require_server
 from legato.errors import InputError
 from legato.types import DEFAULT_PACKET_FRAMES
@@ -37,14 +37,14 @@ TRANSPORTS = ("in-process", "http", "websocket")
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """Values of the engine and workload options. `run` numbers the processes of `--processes`."""
+    """Values of the engine and workload options. `run`: number of the process with `--processes`."""
 
     text: tuple[str, ...]
     seed: int
     packet_frames: tuple[int, ...]
     max_frames: int
     text_rate: float
-    start_ms: float
+    prebuffer_ms: float
     clone: Path | None
     ref_text: str
     max_seq_len: int
@@ -53,7 +53,7 @@ class BenchOptions:
     run: int
 
     def workload(self, kind: str) -> Workload:
-        """The requests for a model of `kind`. A Base model needs a recording to clone: --clone, or a synthetic hum."""
+        """The workload for a model of `kind`. A Base model clones --clone or, by default, a synthetic tone."""
         from legato.bench.workload import INSTRUCT, TEXTS, Workload, reference_tone
 
         recording = self.clone.read_bytes() if self.clone is not None else reference_tone()
@@ -62,18 +62,18 @@ class BenchOptions:
             seed=self.seed,
             packet_frames=self.packet_frames,
             max_frames=self.max_frames,
-            text_tokens_s=self.text_rate,
-            start_ms=self.start_ms,
+            text_tokens_per_s=self.text_rate,
+            prebuffer_ms=self.prebuffer_ms,
             instruct=INSTRUCT if kind == "voice_design" else "",
             reference=recording if kind == "base" else b"",
             transcript=self.ref_text if kind == "base" else "",
         )
 
     def check_transports(self, transports: tuple[str, ...]) -> None:
-        """Raise `InputError` if --text-rate is combined with HTTP, which sends the whole text at once."""
+        """Raise `InputError` if --text-rate is combined with HTTP, which sends the whole text in one request."""
         if self.text_rate and "http" in transports:
             raise InputError(
-                "HTTP sends the whole text at once: with --text-rate use --transport in-process or websocket",
+                "HTTP sends the whole text in one request: with --text-rate use --transport in-process or websocket",
                 field="text-rate",
             )
 
@@ -116,10 +116,12 @@ _OPTIONS = (
         type=click.FloatRange(min=0),
         default=0.0,
         show_default="all text at once",
-        help="Stream the text at this many tokens (4 characters each) per second, as from a language model.",
+        help="Stream the text at this many tokens (4 characters each) per second, like the output of an LLM.",
     ),
-    click.option(
+    renamed_option(
+        "--prebuffer-ms",
         "--start-ms",
+        "prebuffer_ms",
         type=click.FloatRange(min=0),
         default=0.0,
         show_default=True,
@@ -128,7 +130,7 @@ _OPTIONS = (
     click.option(
         "--clone",
         type=click.Path(path_type=Path, exists=True),
-        help="Recording to clone with a Base model.  [default: a synthetic hum]",
+        help="Recording to clone with a Base model.  [default: a synthetic tone]",
     ),
     click.option("--ref-text", default="", help="Transcript of the recording.  [default: none]"),
     max_seq_len_option(1024),
@@ -163,11 +165,11 @@ def load_target(
         max_queue=options.max_queue,
         cuda_graphs=options.cuda_graphs,
     )
-    with Legato(backend, config, settle=synchronize_fn(backend.model) if synchronized else lambda: None) as tts:
-        facts = model_info(model_options.model, backend, cuda_graphs=options.cuda_graphs)
-        # On a CPU a call returns when its work is done, so every stage is synchronous.
-        waited = synchronized or model_options.device.startswith("cpu")
-        yield Target(tts, this_machine(model_options.device), facts, waited, options.run)
+    with Legato(backend, config, synchronize=synchronize_fn(backend.model) if synchronized else lambda: None) as tts:
+        info = model_info(model_options.model, backend, cuda_graphs=options.cuda_graphs)
+        # On a CPU a call returns when its work is done, so no synchronization is needed.
+        stages_synchronized = synchronized or model_options.device.startswith("cpu")
+        yield Target(tts, this_machine(model_options.device), info, stages_synchronized, options.run)
 
 
 @contextmanager

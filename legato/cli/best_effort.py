@@ -1,7 +1,7 @@
-"""Standard error that never stops the work: messages that cannot be written are dropped.
+"""Best-effort standard error: messages that cannot be written are dropped instead of raising an error.
 
-Full disks, closed pipes and closed terminals must not end a synthesis or a server that works otherwise. `install` wraps
-`sys.stderr` for the rest of the process, so it covers messages, progress lines, the log, and tracebacks.
+A full disk, a closed pipe or a closed terminal must not end a synthesis or a server. `install` wraps `sys.stderr` for
+the rest of the process, so it covers messages, progress lines, the log, and tracebacks.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class BestEffortStream(io.TextIOBase):
                 self._give_up()
 
     def _give_up(self) -> None:
-        """Redirect the file to the null device: the text that is still buffered must not fail at exit either."""
+        """Redirect the file to the null device, so that flushing buffered text at exit does not fail either."""
         self._broken = True
         try:
             null = os.open(os.devnull, os.O_WRONLY)

@@ -101,8 +101,8 @@ def memory_finding() -> Finding:
     meminfo = Path("/proc/meminfo")
     if not meminfo.is_file():
         return Finding("optional", "memory", "unknown on this system")
-    facts = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
-    available, total = (int(facts[key].split()[0]) / 2**20 for key in ("MemAvailable", "MemTotal"))
+    fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
+    available, total = (int(fields[key].split()[0]) / 2**20 for key in ("MemAvailable", "MemTotal"))
     return Finding("ok", "memory", f"{available:.1f} GiB free of {total:.1f} GiB")
 
 
@@ -141,9 +141,9 @@ def embedded_finding() -> Finding:
 
 def checkpoints_finding() -> Finding:
     """Official checkpoints in the huggingface_hub cache."""
-    here = [known.hub_id for known in KNOWN if local_folder(known.hub_id)]
-    if here:
-        return Finding("ok", "official checkpoints", ", ".join(here))
+    cached = [known.hub_id for known in KNOWN if local_folder(known.hub_id)]
+    if cached:
+        return Finding("ok", "official checkpoints", ", ".join(cached))
     remedy = f"downloaded when first used, e.g. legato say Hello. --model {KNOWN[0].hub_id}"
     return Finding("optional", "official checkpoints", "none in the cache", remedy)
 

@@ -20,12 +20,14 @@ from legato.cli import best_effort
 from legato.cli.terminal import note
 from legato.errors import LegatoError
 
-COMMANDS = ("say", "serve", "voices", "models", "doctor", "verify", "bench", "quantize", "synth")
-"""In the order of `legato --help`. Command NAME is the function NAME in the module `legato.cli.NAME`."""
+COMMANDS = ("say", "serve", "voices", "models", "doctor", "verify", "bench", "quantize", "random-checkpoint")
+"""In the order of `legato --help`. Command NAME is the function NAME in the module `legato.cli.NAME` (with _ for -)."""
+DEPRECATED_COMMANDS = {"synth": "random-checkpoint"}
+"""Old command names, which still work with a note, and the current names."""
 
 EXIT_OK = 0
 EXIT_FAILED = 1
-EXIT_REFUSED = 2
+EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 
@@ -40,7 +42,7 @@ Examples:
   legato serve --max-num-seqs 4
   legato COMMAND --help
 
-Exit codes: 0 success, 1 a check or the work failed, 2 the request was refused, 130 interrupted, 141 output pipe closed.
+Exit codes: 0 success, 1 failure, 2 invalid usage or input, 130 interrupted, 141 output pipe closed.
 """
 
 
@@ -58,13 +60,18 @@ class LazyGroup(click.Group):
         """The command, or None if the name is unknown."""
         if cmd_name not in self.names:
             return None
-        command: click.Command = getattr(import_module(f"{self.stem}{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(f"{self.stem}{name}"), name)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve the command name. The error for an unknown name suggests the closest one."""
+        """Resolve the command name, also a deprecated one. The error for an unknown name suggests the closest one."""
+        if args and args[0] in DEPRECATED_COMMANDS and DEPRECATED_COMMANDS[args[0]] in self.names:
+            new = DEPRECATED_COMMANDS[args[0]]
+            note(f"{args[0]} is deprecated; use {new}")
+            args = [new, *args[1:]]
         if args and args[0] not in self.names and not ctx.resilient_parsing:
             similar = difflib.get_close_matches(args[0], self.names, n=1)
             hint = f" Did you mean {similar[0]!r}?" if similar else ""
@@ -80,7 +87,7 @@ class LazyGroup(click.Group):
 
 
 class OutputPipeClosedError(Exception):
-    """The process that reads our standard output closed the pipe."""
+    """The reader of standard output closed the pipe."""
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -109,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(stop.exit_code)
     except click.ClickException as error:
         error.show(sys.stderr)
-        return EXIT_REFUSED
+        return EXIT_USAGE
     except (KeyboardInterrupt, click.Abort):
         note("interrupted")
         return EXIT_INTERRUPTED
@@ -118,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_PIPE
     except LegatoError as error:
         _report(error, f"error in {error.field}: {error}" if error.field else f"error: {error}", debug)
-        return EXIT_REFUSED
+        return EXIT_USAGE
     except OSError as error:
         _report(error, f"error: {error}", debug)
         return EXIT_FAILED
@@ -130,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def split_global_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Split off the `GLOBAL_FLAGS` that stand before a `--`; returns the flags without duplicates, and the rest."""
+    """Split off the `GLOBAL_FLAGS` before a `--`. Returns the flags without duplicates, and the other arguments."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options = arguments[:end]
     flags = dict.fromkeys(GLOBAL_FLAGS[argument] for argument in options if argument in GLOBAL_FLAGS)

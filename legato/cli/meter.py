@@ -1,6 +1,6 @@
 """Progress and summary of one stream: seconds of audio, real-time factor (RTF), time to first audio (TTFA).
 
-A `SpeechMeter` counts the packets of one stream. It reads no clock: times are arguments.
+A `SpeechMeter` counts the packets of one stream. It reads no clock; times are passed in.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FINISH_REASONS = {
     FinishReason.FAILED: "failed",
 }
 RUNAWAY = (FinishReason.BUDGET, FinishReason.SILENCE, FinishReason.REPEAT)
-"""Reasons that mean that the model did not stop by itself: the end of the audio may be silence or repetition."""
+"""Finish reasons of a model that did not stop by itself. The audio may end in silence or repetition."""
 
 
 class SpeechMeter:
@@ -40,9 +40,9 @@ class SpeechMeter:
         self.seconds += packet.sample_count / packet.sample_rate_hz
 
     def summary(self, text_wait_s: float = 0.0) -> str:
-        """One line of figures. `text_wait_s`, the time spent waiting for input text, does not count as work.
+        """One line with duration, RTF and TTFA. `text_wait_s`: time spent waiting for input text, which is subtracted.
 
-        RTF is seconds of work per second of audio: below 1 is faster than real time.
+        RTF is processing time per second of audio; below 1 is faster than real time.
         """
         if self._first_audio_s is None:
             return "no audio yet"
@@ -57,7 +57,7 @@ class SpeechMeter:
 
 
 def finish_line(reason: FinishReason, frames: int, limit: str) -> str:
-    """The finish reason and the limit in force, for --verbose."""
+    """The finish reason and the frame limit, for --verbose."""
     return f"finished: {reason.value} ({FINISH_REASONS[reason]}) after {frames} frames; limit: {limit}"
 
 

@@ -20,7 +20,7 @@ Examples:
   legato say "Hello." --model /data/checkpoints/my-voice
 
 A hub id is downloaded to the huggingface_hub cache when it is first used. Any folder in the official layout works too,
-including fine-tuned checkpoints; `legato synth` writes one with random weights.
+including fine-tuned checkpoints; `legato random-checkpoint` writes one with random weights.
 """
 
 
@@ -47,13 +47,13 @@ KNOWN = (
 def models() -> None:
     """List the checkpoints that can be loaded, and which of them are on this machine."""
     print_table(("model", "kind", "voices", "size", "local copy"), model_rows())
-    note("a folder with a checkpoint in the same layout can be used as a model, too")
+    note("a folder with a checkpoint in the official layout can also be used as a model")
 
 
 def model_rows() -> list[tuple[str, str, str, str, str]]:
     """One row per model; the last column is its folder."""
     embedded = embedded_folder()
-    size = f"{_bytes_of(embedded) / 1e6:.0f} MB" if embedded else ""
+    size = f"{_folder_size_bytes(embedded) / 1e6:.0f} MB" if embedded else ""
     rows = [("embedded", "embedded", "English, built in", size, str(embedded) if embedded else "missing")]
     for known in KNOWN:
         local = local_folder(known.hub_id)
@@ -87,5 +87,5 @@ def local_folder(hub_id: str) -> Path | None:
     return None if missing_files(folder) else folder
 
 
-def _bytes_of(folder: Path) -> int:
+def _folder_size_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

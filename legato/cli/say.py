@@ -1,6 +1,6 @@
-"""`legato say`: synthesize one text and write or play the audio as it is generated.
+"""`legato say`: synthesize one text, and write or play the audio as it is generated.
 
-Owns the outputs of one run (file, pipe, sound device) and closes them even if the run is interrupted.
+Opens the outputs of one run (file, pipe, sound device) and closes them even if the run is interrupted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Examples:
   legato say "Hello from Legato."                        writes out.wav
   legato say "A tidy file." -o tidy.flac --seed 7
   legato say -f story.txt -o story.mp3
-  llm "Tell a story" | legato say --play                 speaks while the text is being written
+  llm "Tell a story" | legato say --play                 speaks while the LLM is still generating the text
   legato say "Raw samples." -o - | aplay -r 24000 -f S16_LE -c 1
   legato say "Slowly." -m Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice --voice ryan --instruct "Speak very slowly."
   legato say "A new voice." -m Qwen/Qwen3-TTS-12Hz-1.7B-VoiceDesign --instruct "A deep, warm old man."
@@ -55,9 +55,9 @@ Options by kind of model:
   VoiceDesign   --instruct (description of the voice), --language
   Base          --clone, preferably with --ref-text; --language
 
-Standard error shows the duration of the audio, the real-time factor (RTF, seconds of work per second of audio) and the
-time to first audio. --verbose adds the finish reason, the limit in force and the latency of each stage. Standard output
-carries audio only.
+Standard error shows the duration of the audio, the real-time factor (RTF, processing time per second of audio) and the
+time to first audio. --verbose adds the finish reason, the frame limit and the latency of each stage. Only audio is
+written to standard output.
 """
 
 
@@ -83,7 +83,7 @@ def say(
 
 
 def choose_output(output: str, play: bool) -> str:
-    """A path, "-" for standard output, or "" for the sound device only. Validates before the model is loaded."""
+    """The output: a path, "-" for standard output, or "" for playback only. Checked before the model is loaded."""
     chosen = output or ("" if play else DEFAULT_OUTPUT)
     if chosen == "-" and sys.stdout.isatty():
         raise click.UsageError("standard output is a terminal: redirect it to a file or a program, or use -o FILE")
@@ -93,7 +93,7 @@ def choose_output(output: str, play: bool) -> str:
         format_from_path(Path(chosen))
         folder = Path(chosen).absolute().parent
         if not folder.is_dir():
-            raise InputError(f"there is no folder {str(folder)!r}", field="output")
+            raise InputError(f"folder {str(folder)!r} does not exist", field="output")
     if play:
         from legato.audio.play import device_name
 
@@ -102,7 +102,7 @@ def choose_output(output: str, play: bool) -> str:
 
 
 def speak(tts: Legato, source: str | Iterator[str], options: SayOptions, output: str) -> int:
-    """Stream one text to the outputs and print its figures; returns the exit code."""
+    """Stream one text to the outputs and print a summary. Returns the exit code."""
     meter, status = SpeechMeter(time.monotonic()), StatusLine()
     stream = tts.stream(source, **options.stream_arguments())
     for line in stream.notes:
@@ -122,9 +122,9 @@ def speak(tts: Legato, source: str | Iterator[str], options: SayOptions, output:
 
 
 class AudioOutputs:
-    """The outputs of one stream. They open with the first packet, so an earlier error leaves an existing file alone.
+    """The outputs of one stream. They are opened with the first packet, so an earlier error keeps an existing file.
 
-    The player is entered last and therefore exited first: on an error playback stops at once.
+    The player is entered last and therefore exited first, so that playback stops immediately on an error.
     """
 
     def __init__(self, stack: ExitStack, output: str, play: bool) -> None:
@@ -169,12 +169,12 @@ def write_packets(stream: Stream, outputs: AudioOutputs, meter: SpeechMeter, sta
 
 
 def text_wait_s(stream: Stream) -> float:
-    """Seconds in which the engine was idle because input text had not arrived."""
-    return stream.timing.stages_s().get("input wait", 0.0) + stream.timing.later_text_wait_s
+    """Seconds in which the engine waited for input text."""
+    return stream.timing.stages_s().get("input wait", 0.0) + stream.timing.text_stall_s
 
 
 def print_summary(stream: Stream, meter: SpeechMeter, reason: FinishReason, options: SayOptions, output: str) -> None:
-    """Print the figures, a warning if the speech stopped early, details with --verbose, and the output file."""
+    """Print the summary, with --verbose the details, a warning if the speech stopped early, and the output file."""
     note(meter.summary(text_wait_s(stream)))
     limit = f"{options.max_frames} frames (--max-frames)" if options.max_frames else default_limit(stream)
     if is_verbose():
@@ -191,6 +191,6 @@ def print_summary(stream: Stream, meter: SpeechMeter, reason: FinishReason, opti
 
 
 def default_limit(stream: Stream) -> str:
-    """The limit in force if --max-frames was not given."""
+    """Description of the frame limit if --max-frames was not given."""
     budget = stream.budget_frames
     return f"{budget} frames (scaled to the text; --max-frames overrides it)" if budget else "the end of the text"

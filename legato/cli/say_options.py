@@ -135,7 +135,9 @@ _SPEECH_OPTIONS = (
         help="Clone the voice of recording REF (Base models): 1 to 60 s, ideally 3 to 15 s.  [default: none]",
     ),
     click.option(
-        "--ref-text", default="", help="Transcript of REF; makes the clone much more similar.  [default: none]"
+        "--ref-text",
+        default="",
+        help="Transcript of REF; makes the cloned voice sound much closer to the recording.  [default: none]",
     ),
     click.option(
         "--seed", default=0, show_default=True, help="Sampling seed; the same seed generates the same speech."
@@ -160,7 +162,7 @@ _SPEECH_OPTIONS = (
         type=click.Choice(("auto", *(layout.value for layout in TextLayout))),
         default="auto",
         show_default=True,
-        help="Place the text before the speech (whole) or interleave them (streaming); auto uses the model's default.",
+        help="Text before the first frame (whole) or one token per frame (streaming); auto uses the model's default.",
     ),
 )
 _SAMPLING_OPTIONS = (

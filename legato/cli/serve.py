@@ -1,6 +1,6 @@
 """`legato serve`: HTTP and WebSocket server for one or several models.
 
-Owns the models and the listening server until a signal stops it, and configures request logging to standard error.
+Loads the models, serves them until a signal arrives, and configures request logging to standard error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 EXIT_OK = 0
 EXIT_CUT = 3
-"""Exit code if streams or requests were cut at shutdown."""
+"""Exit code if streams or requests were aborted at shutdown."""
 EXIT_ENGINE = 70
 """Exit code if the engine is stuck or dead (EX_SOFTWARE of sysexits.h)."""
 
@@ -62,7 +62,7 @@ With several models, each request selects one by its id ("model"); the first is 
 Works with every client of the OpenAI speech API; docs/server.md has examples. The API reference is at /docs. Each
 request is logged as one line on standard error. SIGTERM and Ctrl-C let active streams finish (--drain-s).
 
-Exit codes: 0 all streams finished, 3 streams were cut at shutdown, 70 the engine was stuck or dead (--watchdog-s).
+Exit codes: 0 all streams finished, 3 streams were aborted at shutdown, 70 the engine was stuck or dead (--watchdog-s).
 """
 
 
@@ -122,7 +122,7 @@ def serve(
     if cut:
         note(f"{cut} streams or requests did not finish within --drain-s")
     if not stopped or _has_stuck_worker():
-        note("ending the process although a thread does not stop")
+        note("a thread does not stop; ending the process without it")
         end_process(code if stopped else EXIT_ENGINE)
     return code
 
@@ -144,7 +144,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _listen(engines: dict[str, Legato], config: ServerConfig) -> int:
-    """Serve until a signal; returns the number of streams and requests that were cut."""
+    """Serve until a signal arrives. Returns the number of streams and requests that were aborted."""
     from legato.server.app import create_app
     from legato.server.uvicorn_server import serve as listen
     from legato.server.watchdog import Watchdog

@@ -1,6 +1,6 @@
 """Terminal output: lines, a status line and progress on standard error; tables on standard output.
 
-A `StatusLine` belongs to the command that creates it and lives as long as the command's work.
+A `StatusLine` is created by a command and used while the command runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_verbose() -> bool:
 
 
 class StatusLine:
-    """A status line on standard error. A terminal shows it in place; otherwise one line is printed every `every_s`."""
+    """A status line on standard error. A terminal updates it in place; otherwise a line is printed every `every_s`."""
 
     def __init__(self, *, every_s: float = 2.0) -> None:
         self.live = sys.stderr.isatty()
@@ -70,7 +70,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_rich(table: Table) -> None:
-    """Print a table to standard output. If that is no terminal, each row is one line of any width."""
+    """Print a table to standard output. If that is not a terminal, each row is one line of any width."""
     from rich.console import Console
 
     if sys.stdout.isatty():

@@ -1,6 +1,6 @@
-"""Reads the text to speak: from arguments, a file, or standard input as it arrives.
+"""Read the text to synthesize: from arguments, a file, or standard input as it arrives.
 
-Holds the decoder of standard input while it is read.
+Standard input is decoded incrementally, so that generation can start before the text is complete.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def choose_text(words: tuple[str, ...], file: Path | None) -> str | Iterator[str
     if file is not None and str(file) != "-":
         return decode_text(read_file(file), str(file))
     descriptor = sys.stdin.fileno()
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):  # `< file`: the text is complete
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):  # redirected from a file, so the text is complete
         return decode_text(sys.stdin.buffer.read(), "standard input")
     if os.isatty(descriptor):
         note("reading text from the keyboard; press Enter and Ctrl-D to finish")
@@ -37,7 +37,7 @@ def choose_text(words: tuple[str, ...], file: Path | None) -> str | Iterator[str
 
 
 def read_file(file: Path) -> bytes:
-    """The bytes of a text file; `InputError` if it cannot be read."""
+    """Read a text file; `InputError` if it cannot be read."""
     try:
         return file.read_bytes()
     except OSError as error:
@@ -45,7 +45,7 @@ def read_file(file: Path) -> bytes:
 
 
 def decode_text(data: bytes, name: str) -> str:
-    """Decode UTF-8 with or without a byte order mark; `InputError` names the first invalid byte."""
+    """Decode UTF-8 with or without a byte order mark; `InputError` with the first invalid byte."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

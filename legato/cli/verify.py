@@ -1,4 +1,4 @@
-"""`legato verify`: check that streaming is exact on this machine with this model. Prints errors and limits, no speed.
+"""`legato verify`: check that streaming is exact on this machine with this model. Speed is not measured.
 
 Holds no state; the checks are in `legato.verify`.
 """
@@ -27,10 +27,10 @@ Examples:
   legato verify ./checkpoint --group "codec decoder"
   legato verify 0.6B-Base --dtype bfloat16 --html report.html --json report.json
 
-Each claim compares a streamed, batched or resumed computation with the same computation done in one piece. Each group
-of claims has negative controls: the same check with an injected fault, which must be detected.
+Each check compares a streamed, batched or resumed computation with the same computation in one call. Each group also
+has negative controls: checks with an injected fault, which must be detected.
 
-Exit code 0 if all claims hold and all controls are detected, 1 if not, 2 if the checks could not run.
+Exit code 0 if all checks pass and all injected faults are detected, 1 if not, 2 if the checks could not run.
 """
 
 
@@ -84,7 +84,7 @@ def verify(
 
     for path in (json_path, html_path):
         if path is not None and not path.absolute().parent.is_dir():
-            raise InputError(f"there is no folder {str(path.absolute().parent)!r}", field="output")
+            raise InputError(f"folder {str(path.absolute().parent)!r} does not exist", field="output")
     check_groups(groups)
     prepare_device(model_options)
     backend = load_weights(model_options, keep_reference=True)
@@ -110,11 +110,11 @@ def verify(
 
 
 def print_report(report: Report, *, every_line: bool) -> None:
-    """Print the facts, one table per group, the sources of the limits, and the verdict."""
+    """Print the metadata, one table per group, the sources of the limits, and the verdict."""
     from legato.verify.report import legend, tables
 
-    for fact, value in report.facts:
-        click.echo(f"{fact}: {value}")
+    for name, value in report.metadata:
+        click.echo(f"{name}: {value}")
     for table in tables(report, every_line=every_line):
         click.echo()
         print_rich(table)

@@ -1,6 +1,6 @@
-"""Build the parts of an engine: pools, runners, stream registry, core.
+"""Create the components of an engine: pools, runners, stream registry, core.
 
-The engine drives them from its thread; benchmarks drive the same parts directly.
+`Engine` calls them from its thread. Benchmarks call the same components directly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from legato.engine.codec_state import CodecPool
 from legato.engine.context import EngineContext
 from legato.engine.core import EngineCore
 from legato.engine.frontend import FrontEnd
-from legato.engine.kv_cache import KVPool, PrefixStore
+from legato.engine.kv_cache import KVPool, PrefixCache
 from legato.engine.model_runner import ModelRunner
 from legato.engine.registry import StreamRegistry
 from legato.engine.sequence import Sequence
@@ -35,7 +35,7 @@ from legato.types import SequenceId, StreamId
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """The components of one engine, as connected by `assemble`."""
+    """Components of one engine: model and codec runners, stream registry, core, statistics."""
 
     runner: ModelRunner
     codec: CodecRunner
@@ -61,21 +61,22 @@ def assemble(
     poll_commands: Callable[[], Iterable[Command]] = tuple,
     synchronize: Callable[[], None] = lambda: None,
 ) -> EngineParts:
-    """Build the parts of an engine. `poison`: NaN in free slots. For the callables see `EngineContext`."""
+    """Create the components. `poison` fills free slots with NaN. The callables are described at `EngineContext`."""
     model = backend.model
-    spare = spare_slots(config, model.device)
-    slots = config.kv_slots + spare
+    num_padding = spare_slots(config, model.device)
+    slots = config.kv_slots + num_padding
     cache = TalkerCache.allocate(model.config.talker.stack, slots, config.max_seq_len, model.cache_dtype, model.device)
     with torch.inference_mode():
-        kv_pool = KVPool(cache, spare=spare, poison=poison)
+        kv_pool = KVPool(cache, padding_slots=num_padding, poison=poison)
         codec_pool = CodecPool(
-            CodecStatePool(backend.decoder.initial_history(config.max_num_seqs + spare)), spare=spare
+            CodecStatePool(backend.decoder.initial_history(config.max_num_seqs + num_padding)),
+            padding_slots=num_padding,
         )
-    rows = RowsPerCall.of(config, backend.batch_invariance)
-    if spare:
-        state = EngineState(cache, codec_pool.storage, kv_pool.spare, codec_pool.spare)
+    rows = RowsPerCall.from_config(config, backend.batch_invariance)
+    if num_padding:
+        state = EngineState(cache, codec_pool.storage, kv_pool.padding_slot, codec_pool.padding_slot)
         backend = CudaGraphsBackend(backend, state, config)
-    prefixes = PrefixStore(config.prefix_cache_bytes)
+    prefixes = PrefixCache(config.prefix_cache_bytes)
     runner = ModelRunner(backend, kv_pool, rows_per_call=rows, prefixes=prefixes)
     codec = CodecRunner(backend, codec_pool, rows_per_call=rows.codec)
     rate_hz = model.config.codec.sample_rate_hz
@@ -103,26 +104,26 @@ def new_stream(
     request: StreamRequest,
     front_end: FrontEnd,
     on_event: Callable[[StreamEvent], None],
-    sequence_ids: Callable[[], int],
+    next_sequence_id: Callable[[], int],
 ) -> Stream:
-    """A stream without text. `sequence_ids` numbers its sequences, unique within the engine."""
+    """Create a stream without text. `next_sequence_id` returns a new id, unique within the engine, on each call."""
 
     def new_sequence(number: int) -> Sequence:
         return Sequence(
-            id=SequenceId(sequence_ids()),
+            id=SequenceId(next_sequence_id()),
             stream=stream,
             number=number,
-            track=front_end.track(request.spec.speaker, request.speed),
+            tokenizer=front_end.new_tokenizer(request.spec.speaker, request.speed),
             spec=request.spec,
             sampling=request.sampling,
             seed=request.seed,
-            ends_with_track=front_end.ends_with_track,
+            ends_with_text=front_end.ends_with_text,
         )
 
     return Stream(
         id=stream,
         request=request,
-        intake=TextIntake(Segmenter(front_end.segments), new_sequence),
+        intake=TextIntake(Segmenter(front_end.segment_rule), new_sequence),
         on_event=on_event,
         timing=StreamTiming(),
         watchdog=Watchdog(),

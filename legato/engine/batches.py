@@ -1,7 +1,7 @@
-"""Rows per model call: all of them, or one where determinism is requested and the backend is not batch-invariant.
+"""Batch size per model call: the whole batch, or 1 for deterministic output on a backend that is not batch-invariant.
 
-Kernels may sum in another order when the shape of a batch changes. With one row per call, the shapes that a request
-sees depend on that request only, so its codes and samples have the same bits for any batch composition.
+Kernels may sum in a different order when the batch shape changes. With one row per call, tensor shapes depend only on
+the request itself, so its codes and samples are bit-identical for every batch composition.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class RowsPerCall:
-    """The most rows of one call of the talker, the sampler of codebook 0, the code predictor, and the codec."""
+    """Maximum batch size of one call of the talker, the sampler of codebook 0, the code predictor, and the codec."""
 
     talker: int
     first_code: int
@@ -26,13 +26,13 @@ class RowsPerCall:
     codec: int
 
     @staticmethod
-    def same(rows: int) -> RowsPerCall:
-        """The same number for all four."""
+    def uniform(rows: int) -> RowsPerCall:
+        """The same batch size for all four."""
         return RowsPerCall(rows, rows, rows, rows)
 
     @staticmethod
-    def of(config: EngineConfig, invariance: BatchInvariance) -> RowsPerCall:
-        """All rows for batch-invariant operations, else `config.rows_per_call`."""
+    def from_config(config: EngineConfig, invariance: BatchInvariance) -> RowsPerCall:
+        """The whole batch for batch-invariant operations, else `config.rows_per_call`."""
         limit, all_rows = config.rows_per_call, config.kv_slots
 
         def rows(invariant: bool) -> int:
@@ -47,6 +47,6 @@ class RowsPerCall:
 
 
 def batches(items: Sequence[Item], rows: int) -> Iterator[Sequence[Item]]:
-    """Split `items`, in order, into groups of at most `rows`."""
+    """Split `items`, in order, into batches of at most `rows`."""
     for start in range(0, len(items), rows):
         yield items[start : start + rows]

@@ -1,6 +1,7 @@
-"""Decode the windows of several streams in one codec batch, each with its own history.
+"""Decode the windows of several streams in one codec batch. A window is the run of frames decoded in one codec call.
 
-A window with a code outside its codebook is refused before anything is computed, so that only its own stream fails.
+Each stream has its own decoder history. Codes are checked before a window is decoded, so that an invalid code fails
+only its own stream.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ class CodecRunner:
         self._device = backend.model.device
 
     def check(self, frames: Sequence[Frame]) -> None:
-        """`BadCodeError` naming frame, codebook and value if a code is outside its codebook."""
+        """Raise `BadCodeError`, with frame, codebook and value, if a code is outside its codebook."""
         check_codes(frames, self._decoder.config.codebook_size)
 
     def decode(self, windows: Sequence[Window]) -> list[npt.NDArray[np.float32]]:
-        """Samples of each window, float32 [frames * frame_samples]. Histories advance by exactly its frames."""
+        """Samples of each window, float32 [frames * frame_samples]. Updates the histories of the streams."""
         return [each for batch in batches(windows, self.rows_per_call) for each in self._decode(batch)]
 
     def _decode(self, windows: Sequence[Window]) -> list[npt.NDArray[np.float32]]:
@@ -59,7 +60,10 @@ class CodecRunner:
         return [host[row, : count * self._decoder.frame_samples] for row, count in enumerate(counts)]
 
     def _samples(self, leases: Sequence[CodecLease], codes: Tensor, counts: Sequence[int]) -> Tensor:
-        """Samples [B, at least T * frame_samples] of `codes` [B, T, Q]; those after a row's `counts` are undefined."""
+        """Samples [B, at least T * frame_samples] of `codes` [B, T, Q].
+
+        `counts`: valid frames of each row. Samples of the padding frames after them are undefined.
+        """
         if self.backend.decodes_in_place:
             rows = self.pool.rows(leases)
             return self.backend.decode_codec_in_place(self.pool.storage, rows, codes, torch.tensor(list(counts)))
@@ -71,7 +75,7 @@ class CodecRunner:
 
     @torch.inference_mode()
     def decode_whole(self, frames: Sequence[Frame]) -> npt.NDArray[np.float32]:
-        """All frames of a stream in one window on a fresh history: the result that streamed windows must equal."""
+        """Decode all frames of a stream in one window from the initial state. Streamed windows must equal it."""
         codes = torch.tensor([frames], dtype=torch.long, device=self._device)
         samples, _ = self.backend.decode_codec(self._decoder.initial_history(1), codes, None)
         whole: npt.NDArray[np.float32] = samples[0].float().cpu().numpy()

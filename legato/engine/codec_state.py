@@ -1,14 +1,14 @@
 """Codec state: the decoder histories of streams, one slot for each stream.
 
-The pool lives as long as the engine and is the only creator of `CodecLease`. A stream keeps its slot longer than any of
-its sequences keeps a KV slot. Free slots are filled with NaN, so that a read outside a lease is noticed.
+The pool lives as long as the engine, and only the pool creates `CodecLease` objects. A stream keeps its codec slot
+longer than any of its sequences keeps a KV slot. Free slots are filled with NaN, which exposes reads without a lease.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from legato.engine.leases import CodecLease, SlotAllocator, last_of
+from legato.engine.leases import CodecLease, SlotAllocator, last_padding_slot
 from legato.errors import StateError
 from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool
 from legato.types import StreamId
@@ -17,11 +17,11 @@ from legato.types import StreamId
 class CodecPool:
     """Leases of codec slots, and their histories."""
 
-    def __init__(self, storage: CodecStatePool, *, spare: int = 0) -> None:
-        """`spare`: slots at the end that are never leased; padding rows of a batch use the last one."""
+    def __init__(self, storage: CodecStatePool, *, padding_slots: int = 0) -> None:
+        """`padding_slots`: slots at the end that are never leased; the padding rows of a batch use the last one."""
         self.storage = storage
-        self._spare = range(storage.slots - spare, storage.slots)
-        self._allocator = SlotAllocator(storage.slots - spare)
+        self._padding_slots = range(storage.slots - padding_slots, storage.slots)
+        self._allocator = SlotAllocator(storage.slots - padding_slots)
 
     @property
     def free(self) -> int:
@@ -34,14 +34,14 @@ class CodecPool:
         return self._allocator.used
 
     @property
-    def balanced(self) -> bool:
+    def all_free(self) -> bool:
         """True if every slot is free."""
         return self.used == 0
 
     @property
-    def spare(self) -> int:
+    def padding_slot(self) -> int:
         """The slot for padding rows; `StateError` if the pool has none."""
-        return last_of(self._spare)
+        return last_padding_slot(self._padding_slots)
 
     @property
     def slot_bytes(self) -> int:
@@ -49,7 +49,7 @@ class CodecPool:
         return self.storage.slot_bytes
 
     def acquire(self, stream: StreamId, start: CodecHistory | None = None) -> CodecLease:
-        """Lease a slot. It starts empty, or from the history `start` (after the reference of a cloned voice)."""
+        """Lease a slot in the initial state, or in state `start` (after the reference of a cloned voice)."""
         slot, epoch = self._allocator.acquire()
         lease = CodecLease(slot=slot, epoch=epoch, stream=stream)
         row = self.rows([lease])
@@ -83,6 +83,6 @@ class CodecPool:
         """The slots of `leases`, in their order; `StateError` for a stale lease."""
         for lease in leases:
             if not isinstance(lease, CodecLease):
-                raise StateError(f"the codec pool was given a {type(lease).__name__}, not a CodecLease")
+                raise StateError(f"expected a CodecLease, not {type(lease).__name__}")
             self._allocator.check(lease.slot, lease.epoch)
         return CodecRows.of([lease.slot for lease in leases], self.storage.device)

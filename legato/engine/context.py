@@ -1,6 +1,6 @@
-"""Engine context: the runners, clock and limits that the parts of an engine step share.
+"""Engine context: the runners, clock and limits used by every phase of an engine step.
 
-Created once with the engine and never changed. It holds no per-stream state.
+Created with the engine and immutable. It holds no per-stream state.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from legato.engine.codec_runner import CodecRunner
 from legato.engine.model_runner import ModelRunner
-from legato.engine.stats import EngineStats, Part
+from legato.engine.stats import EngineStats, StepPhase
 from legato.engine.stream import Command
 
 _Result = TypeVar("_Result")
@@ -21,10 +21,11 @@ _Result = TypeVar("_Result")
 class EngineContext:
     """Runners, a monotonic clock in seconds, and the limits of a step.
 
-    `prefill_limits`: prompt positions per step, and the same while a live stream may underrun. `max_batch_size`:
-    sequences that step together. `yield_s`, `parked_bytes`: see `EngineConfig`. `adaptive`: adapt window sizes to the
-    playback buffers. `poll_commands`: commands that arrived since the step began. `synchronize`: wait for the device,
-    so that the time of each part can be measured. `needs_torch_threads`: see `Backend`.
+    `prefill_limits`: maximum prompt positions per step, and the smaller maximum while a live stream may underrun.
+    `max_batch_size`: maximum number of sequences that step together. `yield_s`, `parked_bytes`: see `EngineConfig`.
+    `adaptive`: adapt window sizes to the playback buffers. `poll_commands`: returns the commands that arrived since the
+    step began. `synchronize`: waits for the device, so that the duration of each phase can be measured.
+    `needs_torch_threads`: see `Backend`.
     """
 
     runner: ModelRunner
@@ -40,11 +41,11 @@ class EngineContext:
     synchronize: Callable[[], None] = lambda: None
     needs_torch_threads: bool = True
 
-    def timed(self, stats: EngineStats, part: Part, rows: int, compute: Callable[[], _Result]) -> _Result:
-        """Return `compute()` and record its rows and duration."""
+    def timed(self, stats: EngineStats, phase: StepPhase, rows: int, compute: Callable[[], _Result]) -> _Result:
+        """Run `compute`, record its batch size and duration, and return its result."""
         start_s = self.clock()
         result = compute()
         if rows:
             self.synchronize()
-        stats.add_compute(part, rows, self.clock() - start_s)
+        stats.add_compute(phase, rows, self.clock() - start_s)
         return result

@@ -3,8 +3,8 @@
 Runs on the engine thread, which owns all active streams. Policy is in `scheduler`, `packetizer` and
 `stop_conditions`; this module executes it.
 
-An error in work that belongs to one stream fails that stream only. An error in work for a whole batch (the device
-failed) leaves `step`; `Engine` then ends all streams.
+An error in the work of one stream fails only that stream. An error in the work of a whole batch, such as a device
+failure, propagates out of `step`; `Engine` then ends all streams.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from contextlib import nullcontext
 
 from legato.engine.context import EngineContext
 from legato.engine.flow_control import UNLIMITED
-from legato.engine.kv_cache import shared_positions
+from legato.engine.kv_cache import cacheable_prefix_len
 from legato.engine.output import OutputStage
 from legato.engine.parking import Parking
 from legato.engine.registry import StreamRegistry
 from legato.engine.scheduler import Capacity, Plan, SequenceView, plan_step
-from legato.engine.sequence import KVSlot, Sequence, SequenceEvent, SequenceState, text_to_feed
-from legato.engine.stats import Mark, Part
+from legato.engine.sequence import KVSlot, Sequence, SequenceEvent, SequenceState, text_token_after
+from legato.engine.stats import Mark, StepPhase
 from legato.engine.stop_conditions import build_prompt, end_after_frame, frame_limit
 from legato.engine.stream import (
     AppendText,
@@ -43,10 +43,10 @@ from legato.types import FinishReason, Frame, SequenceId, StreamId
 
 __all__ = ["EngineContext", "EngineCore"]
 
-LOOK_AHEAD = 2
-"""Sequences of a stream that a step considers: the head, and the next one, which may be prefilled ahead."""
+SEQUENCES_PER_STREAM = 2
+"""Sequences of a stream that a step can schedule: the head, and the next one, which may be prefilled ahead."""
 TEXT_BUDGET_S = 0.004
-"""Time for text processing in one step. The rest is processed in later steps, so that other streams go on."""
+"""Time for text processing in one step. Remaining text is processed in later steps, so that the step stays short."""
 
 _Row = tuple[Stream, Sequence]
 
@@ -91,7 +91,7 @@ class EngineCore:
     # --- commands -----------------------------------------------------------------------------------------------------
 
     def _apply_commands(self, commands: Iterable[Command]) -> bool:
-        """Apply commands; True if there was one. Commands for a stream that has ended are ignored."""
+        """Apply all commands; True if there was at least one. Commands for a stream that has ended are ignored."""
         any_command = False
         for command in commands:
             any_command = True
@@ -104,7 +104,7 @@ class EngineCore:
                 continue
             try:
                 self._apply(stream, command)
-            except Exception as error:  # boundary: a command concerns one stream, so its error fails only that one
+            except Exception as error:  # boundary: a command belongs to one stream, so only that stream fails
                 self._registry.fail(stream, error)
         return any_command
 
@@ -136,7 +136,7 @@ class EngineCore:
             stream = pending.popleft()
             try:
                 stream.intake.process()
-            except Exception as error:  # boundary: text processing works for one stream, so its error fails only that
+            except Exception as error:  # boundary: the text belongs to one stream, so only that stream fails
                 self._registry.fail(stream, error)
                 continue
             if stream.intake.has_work:
@@ -148,18 +148,20 @@ class EngineCore:
     def _schedule(self) -> Plan:
         """Update all sequences from their text, and plan the step."""
         for stream in self._registry.streams():
-            for sequence in _considered(stream):
+            for sequence in _schedulable_sequences(stream):
                 self._update(stream, sequence)
         # Collected again, because a stream may have failed in the loop above.
-        self._rows = {each.id: (stream, each) for stream in self._registry.streams() for each in _considered(stream)}
+        self._rows = {
+            each.id: (stream, each) for stream in self._registry.streams() for each in _schedulable_sequences(stream)
+        }
         views = [self._view(stream, sequence) for stream, sequence in self._rows.values()]
         holders = self._parking.holders(self._registry.streams())
-        prefill_positions, live_prefill_positions = self._context.prefill_limits
+        prefill_positions, urgent_prefill_positions = self._context.prefill_limits
         capacity = Capacity(
             free_kv=self._context.runner.pool.free,
             free_codec=self._context.codec.pool.free,
             prefill_positions=prefill_positions,
-            live_prefill_positions=live_prefill_positions,
+            urgent_prefill_positions=urgent_prefill_positions,
             max_batch_size=self._context.max_batch_size,
             yield_s=self._context.yield_s,
         )
@@ -185,7 +187,7 @@ class EngineCore:
             head=stream.head() is sequence,
             prompt_positions=0 if prompt is None else len(prompt.rows),
             computed_positions=sequence.slot.computed_positions if sequence.has_slot else 0,
-            shared_positions=0 if prompt is None else shared_positions(prompt),
+            cacheable_prefix_len=0 if prompt is None else cacheable_prefix_len(prompt),
             prefilled=running and not sequence.frames,
             can_step=(running and bool(sequence.frames)) or (parked and not stream.timing.waiting_for_text),
             may_generate=stream.may_generate() if stream.parked_history is None else stream.may_resume(),
@@ -194,10 +196,10 @@ class EngineCore:
         )
 
     def _build_prompt(self, stream: Stream, sequence: Sequence) -> None:
-        """Build the prompt once there is enough text. A prompt that cannot fit fails before anything is computed."""
+        """Build the prompt once there is enough text. A prompt that is too long fails the stream before prefill."""
         runner = self._context.runner
         try:
-            sequence.prompt = build_prompt(sequence, stream.request, runner.config, runner.positions)
+            sequence.prompt = build_prompt(sequence, stream.request, runner.config, runner.max_seq_len)
         except LegatoError as error:
             self._registry.fail(stream, error)
             return
@@ -205,9 +207,9 @@ class EngineCore:
             stream.timing.mark(Mark.ENOUGH_TEXT, self._context.clock())
 
     def _update_text_wait(self, stream: Stream, sequence: Sequence) -> None:
-        """Change between RUNNING and WAITING_FOR_TEXT, and measure the wait, also while parked."""
+        """Change between RUNNING and WAITING_FOR_TEXT, and measure the time spent waiting, including parked time."""
         assert sequence.prompt is not None, "a sequence with frames has a prompt"
-        has_text = text_to_feed(sequence.prompt, sequence.track, sequence.frames - 1) is not None
+        has_text = text_token_after(sequence.prompt, sequence.tokenizer, sequence.frames - 1) is not None
         if sequence.state is SequenceState.PARKED:
             if has_text and stream.timing.waiting_for_text:
                 stream.timing.text_wait_ended(self._context.clock())
@@ -227,14 +229,15 @@ class EngineCore:
         for sequence_id in plan.admit:
             self._allocate_slot(*self._rows[sequence_id])
         runner, stats = self._context.runner, self._registry.stats
-        # After a prefix cache hit the computed positions differ from the plan; that prompt goes on in the next step.
+        # After a prefix cache hit the computed positions differ from the plan. Prefill of that prompt then continues
+        # in the next step.
         slices = [
             (sequence, piece.start, piece.length)
             for piece in plan.prefill
             for _, sequence in self._rows_with_slot([piece.sequence])
             if sequence.slot.computed_positions == piece.start
         ]
-        completed = self._context.timed(stats, Part.PREFILL, len(slices), lambda: runner.prefill(slices))
+        completed = self._context.timed(stats, StepPhase.PREFILL, len(slices), lambda: runner.prefill(slices))
         self._fail_rows()
         prefilled = [self._rows[each.id] for each in completed]
         for stream, sequence in prefilled:
@@ -244,12 +247,12 @@ class EngineCore:
         first += [(stream, each) for stream, each in prefilled if stream.head() is each and stream.may_generate()]
         stepping = self._rows_with_slot(plan.step)
         sequences = [sequence for _, sequence in stepping]
-        self._context.timed(stats, Part.TALKER, len(sequences), lambda: runner.step(sequences))
+        self._context.timed(stats, StepPhase.TALKER, len(sequences), lambda: runner.step(sequences))
         self._fail_rows()
         self._generate_frames([row for row in first + stepping if row[1].has_slot])
 
     def _fail_rows(self) -> None:
-        """Fail the streams of the sequences that the model could not compute."""
+        """Fail the streams of the sequences whose model call failed."""
         for sequence, error in self._context.runner.take_failures():
             stream, _ = self._rows[sequence.id]
             if not stream.closed:
@@ -275,7 +278,7 @@ class EngineCore:
                 runner.add_sequence(sequence, voice)
             if stream.codec_lease is None:
                 self._parking.lease(stream)
-        except Exception as error:  # boundary: this computes for one stream, so its error fails only that one
+        except Exception as error:  # boundary: the slot belongs to one stream, so only that stream fails
             self._registry.fail(stream, error)
             return
         stream.timing.mark(Mark.ADMITTED, self._context.clock())
@@ -287,11 +290,11 @@ class EngineCore:
             return
         try:
             self._parking.park(stream, self._registry.streams())
-        except Exception as error:  # boundary: copying concerns one stream, so its error fails only that one
+        except Exception as error:  # boundary: the copies belong to one stream, so only that stream fails
             self._registry.fail(stream, error)
 
     def _generate_frames(self, rows: list[_Row]) -> None:
-        """Sample codebook 0 of each row, then predict the remaining codes. Rows that end or fail here drop out."""
+        """Sample codebook 0 of each row, then predict the remaining codes of the rows that did not end or fail."""
         if not rows:
             return
         runner, stats, clock = self._context.runner, self._registry.stats, self._context.clock
@@ -306,7 +309,9 @@ class EngineCore:
             else:
                 generating.append((stream, sequence))
         sequences = [sequence for _, sequence in generating]
-        frames = self._context.timed(stats, Part.PREDICTOR, len(sequences), lambda: runner.predict_frames(sequences))
+        frames = self._context.timed(
+            stats, StepPhase.PREDICTOR, len(sequences), lambda: runner.predict_frames(sequences)
+        )
         for (stream, sequence), frame in zip(generating, frames, strict=True):
             stream.timing.mark(Mark.FIRST_FRAME, clock())
             if isinstance(frame, GenerationError):
@@ -325,7 +330,7 @@ class EngineCore:
         sequence.frames += 1
         stream.frames += 1
         sequence.undecoded.append(frame)
-        limit = frame_limit(sequence, stream.request, stream.frames, self._context.runner.positions)
+        limit = frame_limit(sequence, stream.request, stream.frames, self._context.runner.max_seq_len)
         reason = end_after_frame(sequence, stream.watchdog.observe_frame(frame), limit)
         if reason is not None:
             self._registry.end_sequence(sequence, reason)
@@ -346,7 +351,7 @@ class EngineCore:
             self._check_slot_leaks()
 
     def _check_slot_leaks(self) -> None:
-        """`StateError` if slots are still allocated while the engine is idle: each leak would reduce its capacity."""
+        """Raise `StateError` if slots are still allocated while the engine is idle. A leak would reduce capacity."""
         runner, codec = self._context.runner, self._context.codec
         if runner.pool.used or codec.pool.used or runner.num_sequences:
             raise StateError(
@@ -355,6 +360,6 @@ class EngineCore:
             )
 
 
-def _considered(stream: Stream) -> list[Sequence]:
-    """The sequences of a stream that the scheduler sees, head first."""
-    return list(itertools.islice(stream.generating(), LOOK_AHEAD))
+def _schedulable_sequences(stream: Stream) -> list[Sequence]:
+    """The first `SEQUENCES_PER_STREAM` sequences of a stream that still generate, head first."""
+    return list(itertools.islice(stream.generating(), SEQUENCES_PER_STREAM))

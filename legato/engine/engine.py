@@ -1,6 +1,7 @@
-"""Engine: continuous batching over one loaded model. Submit streams from any thread; read packets from their handles.
+"""Engine: continuous batching over one loaded model. Streams are submitted and packets are read from any thread.
 
-An engine runs one thread from construction until `close`. Only this thread uses the slots and runs engine steps.
+An engine has one thread, which runs from construction until `close`. Only this thread runs engine steps and accesses
+the KV and codec slots.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from legato.engine.assembly import assemble, new_stream
 from legato.engine.frontend import FrontEnd
 from legato.engine.handle import Mailbox, StreamHandle
 from legato.engine.heartbeat import EngineHealth, Heartbeat, ThreadState
-from legato.engine.memory import memory_of
+from legato.engine.memory import allocated_memory
 from legato.engine.stats import EngineSnapshot, PoolUse
 from legato.engine.stream import Cancel, Command, Drain, StreamEvent, StreamRequest, Submit
 from legato.errors import EngineClosedError, LegatoError, QueueFullError
@@ -33,12 +34,12 @@ from legato.types import StreamId
 _log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 10.0
-"""Longest engine step that `Engine.close` waits for."""
+"""`Engine.close` returns False if a single engine step takes longer than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shutdown:
-    """Ends the engine thread: after the active streams if `drain`, else at once."""
+    """Queue item that ends the engine thread: immediately, or with `drain` after the active streams."""
 
     drain: bool
 
@@ -56,7 +57,7 @@ class Engine:
         poison: bool = False,
         synchronize: Callable[[], None] = lambda: None,
     ) -> None:
-        """`poison` fills free slots with NaN, `synchronize` is called after each timed part; both are for tests."""
+        """`poison` fills free slots with NaN (tests). `synchronize` is called after each timed phase (measurements)."""
         self.backend = backend
         self.model = backend.model
         self.front_end = front_end
@@ -76,20 +77,20 @@ class Engine:
         )
         self.runner, self.kv_pool, self.codec_pool = parts.runner, parts.kv_pool, parts.codec_pool
         self._core, self._registry, self._stats = parts.core, parts.registry, parts.stats
-        memory = memory_of(parts.kv_pool.cache, parts.codec_pool.slot_bytes, config)
+        memory = allocated_memory(parts.kv_pool.cache, parts.codec_pool.slot_bytes, config)
         _log.info("%s; up to %d streams can wait", memory, config.max_queue)
-        release_worker_threads()  # those of the thread that loaded the model; the engine thread starts its own
+        release_worker_threads()  # of the thread that loaded the model; the engine thread starts its own workers
         self._thread = threading.Thread(target=self._main, name="legato-engine", daemon=True)
         self._thread.start()
-        # A thread that still computes while the interpreter shuts down would crash the process.
+        # A thread that still runs kernels during interpreter shutdown would crash the process.
         atexit.register(self.close)
 
     def submit(self, request: StreamRequest, deliver: Callable[[StreamEvent], None] | None = None) -> StreamHandle:
-        """Start a stream without text; add text with `append_text` and finish it with `end_text`.
+        """Start a stream without text. Add text with `append_text` of the handle, and finish it with `end_text`.
 
-        With `deliver`, packets and errors go to that callback on the engine thread. It must not block, and if it
-        raises, its stream fails. Without it, they are read from the handle. `QueueFullError` if too many streams wait,
-        `EngineClosedError` after `close`.
+        `deliver` receives packets and errors on the engine thread. It must not block; if it raises, its stream fails.
+        Without `deliver`, packets and errors are read from the handle. Raises `QueueFullError` if too many streams
+        wait, and `EngineClosedError` after `close`.
         """
         received_s = self._clock()
         stream_id = StreamId(next(self._stream_ids))
@@ -132,12 +133,11 @@ class Engine:
         return health
 
     def close(self, *, drain: bool = False, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
-        """Stop the engine thread: at once, or after the active streams if `drain`. May be called repeatedly.
+        """Stop the engine thread: immediately, or with `drain` after the active streams. May be called repeatedly.
 
-        Draining finishes the text received so far without flow control; later text is ignored. A `deliver` callback
-        may call `close`; the call then does not wait for the thread. Waits as long as steps finish, but at most
-        `timeout_s` for each. Returns False if a step took longer: the thread still runs then, and its streams do not
-        end.
+        Draining generates the text received so far without flow control and ignores later text. The call waits for
+        the thread, at most `timeout_s` for each engine step. It returns False if a step takes longer; the thread then
+        still runs, and its streams do not end. A `deliver` callback may call `close`, which then does not wait.
         """
         with self._lock:
             self._closed = True
@@ -168,7 +168,7 @@ class Engine:
             with torch.inference_mode():
                 self._run()
             state = ThreadState.CLOSED
-        except BaseException:  # boundary: SystemExit in a thread is silent, and nothing above this could handle it
+        except BaseException:  # boundary: no caller could handle it, and SystemExit in a thread would not be reported
             _log.exception("the engine thread died")
         finally:
             self._heartbeat.thread_ended(state)
@@ -192,15 +192,15 @@ class Engine:
             busy = self._core.step(commands)
             failed = False
             return busy
-        except Exception as error:  # boundary: the engine goes on after a failed step if all slots were released
+        except Exception as error:  # boundary: the engine keeps running after a failed step if all slots were released
             _log.exception("an engine step failed")
             self._registry.fail_all(EngineClosedError(f"an engine step failed: {type(error).__name__}: {error}"))
-            if not (self.kv_pool.balanced and self.codec_pool.balanced):
+            if not (self.kv_pool.all_free and self.codec_pool.all_free):
                 raise
             return False
         finally:
             progress = self.runner.frames_sampled > frames
-            # A call that failed for one row only says nothing about the device if other rows went on.
+            # If other rows succeeded, a call that failed for one row does not mean that the device failed.
             failed = failed or (self.runner.failed_calls > failed_calls and not progress)
             self._heartbeat.step_finished(failed=failed, progress=progress)
 
@@ -216,7 +216,7 @@ class Engine:
         return [first, *self._poll_commands()]
 
     def _poll_commands(self) -> list[Command]:
-        """All commands that have arrived, without blocking. A shutdown is remembered."""
+        """Return all commands that have arrived, without blocking. A `_Shutdown` is recorded, not returned."""
         commands: list[Command] = []
         while not self._commands.empty():
             item = self._commands.get()
@@ -227,12 +227,12 @@ class Engine:
         return commands
 
     def _request_shutdown(self, request: _Shutdown) -> None:
-        """Remember a shutdown; several drain only if all of them do."""
+        """Record a shutdown request. With several requests, the engine drains only if all of them ask for it."""
         already_immediate = self._shutdown is not None and not self._shutdown.drain
         self._shutdown = _Shutdown(drain=request.drain and not already_immediate)
 
     def _fail_remaining(self) -> None:
-        """End all streams when the thread ends, for whatever reason, so that no client waits forever."""
+        """Fail all remaining streams when the thread ends, so that no client waits forever."""
         with self._lock:
             self._closed = True
         closed = EngineClosedError("the engine is closed")

@@ -15,19 +15,19 @@ class FlowMode(Enum):
     """How the client uses the audio."""
 
     UNLIMITED = "unlimited"
-    """The client takes audio as fast as it is generated, as for a download. Priority assumes playback from the first
-    packet on."""
+    """The client takes audio as fast as it is generated, for example a download. The scheduler assumes that playback
+    starts with the first packet."""
     PACED = "paced"
-    """The client plays live and reports consumed frames. Generation stays a bounded number of frames ahead."""
+    """The client plays live and reports consumed frames. Generation runs at most `ahead_frames` ahead of it."""
     BACKGROUND = "background"
-    """The client does not play live. The stream has the lowest priority and no limit."""
+    """The client does not play live. The stream has the lowest priority and no limit on generated frames."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowControl:
-    """Flow mode, and for PACED the maximum number of frames ahead of the client (25 frames are 2 s).
+    """Flow mode. `ahead_frames`: for PACED, maximum number of frames ahead of the client (25 frames are 2 s).
 
-    A paced stream with `ahead_frames=0` is on hold: it generates nothing and is not admitted.
+    A paced stream with `ahead_frames=0` is on hold: it is not admitted and generates no frames.
     """
 
     mode: FlowMode = FlowMode.UNLIMITED
@@ -37,15 +37,15 @@ class FlowControl:
         if self.ahead_frames < 0:
             raise InputError(f"ahead_frames must be 0 (on hold) or more, not {self.ahead_frames}", field="ahead_frames")
 
-    def allows(self, generated: int, consumed: int, packet: int) -> bool:
-        """Whether another frame may be generated, after `generated` frames of which the client consumed `consumed`.
+    def allows(self, generated: int, consumed: int, packet_frames: int) -> bool:
+        """Whether another frame may be generated after `generated` frames, of which the client consumed `consumed`.
 
-        Unless the stream is on hold, one packet of `packet` frames is always allowed. Otherwise a packet larger than
-        `ahead_frames` would never fill, the client would have nothing to consume, and the stream would deadlock.
+        Unless the stream is on hold, one packet of `packet_frames` is always allowed. Otherwise a packet larger than
+        `ahead_frames` would never be complete, the client would have nothing to consume, and the stream would deadlock.
         """
         if self.mode is not FlowMode.PACED:
             return True
-        return self.ahead_frames > 0 and generated < consumed + max(self.ahead_frames, packet)
+        return self.ahead_frames > 0 and generated < consumed + max(self.ahead_frames, packet_frames)
 
 
 UNLIMITED = FlowControl(FlowMode.UNLIMITED)

@@ -1,6 +1,6 @@
 """Client side of a stream: the handle that sends commands and reads packets, from a thread or an event loop.
 
-A `StreamHandle` belongs to the client. It holds the packets that the engine delivered and the client has not read.
+A `StreamHandle` is owned by the client. It buffers the delivered packets that the client has not read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from legato.types import Packet, SpokenWord
 
 
 class Mailbox:
-    """Unbounded queue of events for one reader, which is a thread or a task. `put` never blocks."""
+    """Unbounded event queue for a single reader, either a thread or an asyncio task. `put` never blocks."""
 
     def __init__(self) -> None:
         self._events: deque[StreamEvent] = deque()
@@ -71,13 +71,13 @@ def _wake(future: asyncio.Future[None]) -> None:
 class StreamHandle:
     """Handle of a submitted stream.
 
-    Iterate over it in one thread or one task, unless the packets go to a callback. The iteration raises the error that
-    ended the stream, if there is one. Commands may be sent from any thread, also from the callback. Dropping a handle
-    with unread packets cancels its stream.
+    Iterate over it in one thread or one task, unless packets are delivered to a callback. If the stream failed, the
+    iteration raises its error. Commands may be sent from any thread, including the callback. Garbage collection of a
+    handle that was not read to its end cancels the stream.
     """
 
     def __init__(self, stream: Stream, mailbox: Mailbox | None, send: Callable[[Command], None]) -> None:
-        """`mailbox`: None if the packets go to a callback. `send` queues a command for the engine."""
+        """`mailbox`: None if packets are delivered to a callback. `send` queues a command for the engine."""
         self.id = stream.id
         self.timing = stream.timing
         self._stream = stream
@@ -93,13 +93,13 @@ class StreamHandle:
 
     @property
     def budget_frames(self) -> int:
-        """Frame limit that follows from the text so far; 0 if the track itself is the limit."""
-        return sum(each.budget_frames for each in self._stream.sequences if not each.ends_with_track)
+        """Frame limit computed from the text so far; 0 for models whose speech ends with its text."""
+        return sum(each.budget_frames for each in self._stream.sequences if not each.ends_with_text)
 
     @property
     def text_tokens(self) -> int:
         """Text tokens committed so far, in all sequences."""
-        return sum(len(each.track.tokens) for each in self._stream.sequences)
+        return sum(len(each.tokenizer.tokens) for each in self._stream.sequences)
 
     def words(self, frame_samples: int) -> list[SpokenWord]:
         """Words with known times so far; empty if the front end has no word times."""
@@ -124,8 +124,8 @@ class StreamHandle:
         self._paced = flow_control.mode is FlowMode.PACED
         self._send(SetFlowControl(self.id, flow_control, self._consumed))
 
-    def consumed(self, frames: int) -> None:
-        """Report `frames` more frames as consumed, so that a paced stream may go on. Iterators call it themselves."""
+    def report_consumed(self, frames: int) -> None:
+        """Report `frames` more frames as consumed. A paced stream may then generate more. Iteration calls it itself."""
         self._consumed += frames
         if self._paced:
             self._send(Consumed(self.id, self._consumed))
@@ -150,7 +150,7 @@ class StreamHandle:
 
     def _require_mailbox(self) -> Mailbox:
         if self._mailbox is None:
-            raise StateError("the packets of this stream are delivered to a callback, so there is nothing to iterate")
+            raise StateError("this stream delivers its packets to a callback and cannot be iterated")
         return self._mailbox
 
     def _receive(self, event: StreamEvent) -> Packet:
@@ -159,30 +159,30 @@ class StreamHandle:
             raise event
         self._over = event.last
         if not event.last:
-            self.consumed(event.frames)
+            self.report_consumed(event.frames)
         return event
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """A submitted stream without text yet, and notes for its client."""
+class OpenedStream:
+    """A submitted stream that has no text yet, and notes for the client."""
 
     handle: StreamHandle
     notes: tuple[str, ...]
 
 
 def spoken_words(sequences: Iterable[Sequence], frame_samples: int) -> list[SpokenWord]:
-    """Words of a stream with their text and sample ranges, in order, as far as they are known.
+    """Words of a stream with their text and sample ranges, in order, up to the last word whose position is known.
 
-    The position of a sequence in the stream is known once all earlier sequences have ended; words after that are left
-    out. May be called from any thread while the engine works, because the values read here only grow.
+    The position of a sequence is known once all earlier sequences have ended. May be called from any thread while the
+    engine runs, because the values that it reads only grow.
     """
     words: list[SpokenWord] = []
     frames, characters = 0, 0
     for sequence in sequences:
-        # Read before the words and frames: if it is True, both are final.
+        # Read `has_ended` before the words and frames: if it is True, both are final.
         ended = sequence.has_ended
-        for word in tuple(sequence.track.words):
+        for word in tuple(sequence.tokenizer.words):
             words.append(
                 SpokenWord(
                     text_start=characters + word.text_start,

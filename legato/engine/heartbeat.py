@@ -1,6 +1,6 @@
-"""Heartbeat of the engine thread: whether it runs, and for how long its current step has been running.
+"""Heartbeat of the engine thread: its state, and the age of its current step.
 
-The engine owns one `Heartbeat` for its lifetime. The engine thread writes; any thread may read `health`.
+Each engine has one `Heartbeat`. Only the engine thread updates it; any thread may read `health`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-FAILED_STEPS = 3
-"""Failed steps without a generated frame between them after which the engine counts as broken."""
+MAX_CONSECUTIVE_FAILURES = 3
+"""The engine is unhealthy after this many failed steps without a generated frame in between."""
 
 
 class ThreadState(Enum):
@@ -19,36 +19,36 @@ class ThreadState(Enum):
 
     RUNNING = "running"
     CLOSED = "closed"
-    """It ended because the engine was closed."""
+    """The thread ended because the engine was closed."""
     DEAD = "dead"
-    """It ended for any other reason."""
+    """The thread ended for any other reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineHealth:
     """State of an engine at one moment.
 
-    `step_age_s`: seconds since the current step started, which is when the previous one finished or the work arrived; 0
-    while the engine has nothing to do. `failed_in_a_row`: failed steps since the last one that generated a frame.
-    `steps`, `failed_steps`: finished and failed steps since the start.
+    `step_age_s`: seconds since the current step started; 0 while the engine waits for commands.
+    `consecutive_failures`: failed steps since the last step that generated a frame. `steps`, `failed_steps`: successful
+    and failed steps since the start.
     """
 
     thread: ThreadState
     step_age_s: float
-    failed_in_a_row: int
+    consecutive_failures: int
     steps: int
     failed_steps: int
 
-    def fault(self, limit_s: float) -> str | None:
-        """Why the engine cannot be relied on, in one sentence; None if it works. `limit_s`: longest healthy step."""
+    def unhealthy_reason(self, max_step_s: float) -> str | None:
+        """Why the engine is unhealthy, in one sentence; None if it is healthy. `max_step_s`: longest normal step."""
         if self.thread is ThreadState.DEAD:
             return "the engine thread has died"
         if self.thread is ThreadState.CLOSED:
             return "the engine is closed"
-        if self.step_age_s > limit_s:
+        if self.step_age_s > max_step_s:
             return f"the engine has not finished a step for {self.step_age_s:.0f} s"
-        if self.failed_in_a_row >= FAILED_STEPS:
-            return f"the last {self.failed_in_a_row} engine steps have failed"
+        if self.consecutive_failures >= MAX_CONSECUTIVE_FAILURES:
+            return f"the last {self.consecutive_failures} engine steps have failed"
         return None
 
 
@@ -65,15 +65,14 @@ class Heartbeat:
         self._failed_steps = 0
 
     def step_started(self) -> None:
-        """The engine thread begins a step."""
+        """Record the start of a step."""
         with self._lock:
             self._step_started_s = self._clock()
 
     def step_finished(self, *, failed: bool, progress: bool) -> None:
-        """The step returned or raised. Until the next one starts, the engine thread waits for commands.
+        """Record the end of a step. `failed`: it raised an error. `progress`: it generated a frame.
 
-        `progress`: it generated a frame. A step without work says nothing about the device, so only progress ends a
-        row of failures.
+        A step without work does not use the device, so only a step with progress resets `consecutive_failures`.
         """
         with self._lock:
             self._step_started_s = None
@@ -86,19 +85,19 @@ class Heartbeat:
                 self._failed_in_a_row = 0
 
     def thread_ended(self, state: ThreadState) -> None:
-        """The engine thread is about to end."""
+        """Record the end of the engine thread."""
         with self._lock:
             self._state = state
             self._step_started_s = None
 
     def health(self) -> EngineHealth:
-        """The present state. May be called from any thread; never waits for the engine."""
+        """The current state. May be called from any thread; never waits for the engine."""
         with self._lock:
             now_s = self._clock()
             return EngineHealth(
                 thread=self._state,
                 step_age_s=0.0 if self._step_started_s is None else max(0.0, now_s - self._step_started_s),
-                failed_in_a_row=self._failed_in_a_row,
+                consecutive_failures=self._failed_in_a_row,
                 steps=self._steps,
                 failed_steps=self._failed_steps,
             )

@@ -1,6 +1,6 @@
-"""How long a stream has been unable to use its slots. Arithmetic only; time is an argument.
+"""Idle time of a stream: how long it has been unable to use its slots. Arithmetic only; times are passed in.
 
-An `Idleness` belongs to one stream. It decides nothing: the scheduler parks streams that have been idle for too long.
+Each stream has one `Idleness`. The scheduler parks streams that have been idle for too long.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from dataclasses import dataclass
 class Idleness:
     """Idle time of one stream.
 
-    A wait for text counts, minus the audio that is generated in between. So a client that writes as fast as it speaks
-    is never idle for long, and one that sends a letter now and then is, although none of its waits is long.
+    Time spent waiting for text is added, and the duration of generated audio is subtracted. A client that sends text at
+    the speed of speech therefore has little idle time, while a client that sends a letter now and then becomes idle,
+    although each of its waits is short.
 
-    A pause by flow control counts as one from the moment when the client's buffer is full until it is half empty.
-    Frames that fill the buffer up in between do not end it: a stream that plays in real time generates one every 80 ms.
+    A flow-control pause lasts from the moment when the client's buffer is full until it is half empty. Single frames
+    that refill the buffer in between do not end the pause: real-time playback needs one every 80 ms.
     """
 
     seconds: float = 0.0
     idle: bool = False
-    """True while the stream cannot use its slots, or only fills up a buffer that was full."""
+    """True while the stream waits for text, or during a flow-control pause."""
     paused: bool = False
     seen_s: float = 0.0
     seen_audio_s: float = 0.0
@@ -36,9 +37,9 @@ class Idleness:
         may_resume: bool,
         limit_s: float,
     ) -> None:
-        """Account for the time since the previous call. `audio_s`: generated so far. `limit_s`: nothing counts beyond.
+        """Add the time since the previous call. `audio_s`: audio generated so far. `limit_s`: maximum of `seconds`.
 
-        `may_generate`: flow control allows a frame; `may_resume`: also when the client's buffer must be half empty.
+        `may_generate`: flow control allows another frame. `may_resume`: the client's buffer is at most half full.
         """
         elapsed_s, generated_s = now_s - self.seen_s, audio_s - self.seen_audio_s
         if self.idle:
@@ -53,6 +54,6 @@ class Idleness:
         self.seen_s, self.seen_audio_s = now_s, audio_s
 
     def restart(self, now_s: float, audio_s: float) -> None:
-        """The stream has been given slots."""
+        """Reset the idle time when the stream gets slots."""
         self.seconds, self.idle, self.paused = 0.0, False, False
         self.seen_s, self.seen_audio_s = now_s, audio_s

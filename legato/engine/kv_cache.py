@@ -1,12 +1,12 @@
-"""KV cache of the talker: one slot for each sequence, and a cache of prompt prefixes.
+"""KV cache of the talker: one slot for each sequence, and a prefix cache for prompts.
 
-Both live as long as the engine and are used by its thread only. `KVPool` is the only creator of `KVLease`. With
-`poison` all positions of a free slot are NaN, so that a read outside a lease is noticed.
+Both live as long as the engine and are accessed only by its thread. Only `KVPool` creates `KVLease` objects. With
+`poison`, all positions of a free slot are NaN, which exposes reads without a lease.
 
-Prefixes: the prompt of a cloned voice starts with its header and its transcript, whatever text follows, and an
-instruction precedes everything else. Keys and values of these positions do not depend on later ones. They are copied
-from the slot when they are computed, and copied into the slot of the next sequence with the same prefix. The key is
-the content (digest of the voice, and the prompt rows), never a name, so two voices with one name cannot be confused.
+Prefix cache: prompts with the same cloned voice or the same instruction start with the same rows. Keys and values of
+these positions do not depend on later ones. They are copied from the slot when they have been computed, and copied
+into the slot of the next sequence with the same prefix. The cache key is the content (digest of the voice, and the
+prompt rows), not a name, so two voices with the same name cannot be confused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from legato.engine.leases import KVLease, SlotAllocator, last_of
+from legato.engine.leases import KVLease, SlotAllocator, last_padding_slot
 from legato.errors import StateError
 from legato.models.talker.state import KVRows, TalkerCache, poison
 from legato.types import PromptPlan, PromptRow, SequenceId
@@ -25,7 +25,7 @@ from legato.types import PromptPlan, PromptRow, SequenceId
 
 @dataclass(frozen=True, slots=True)
 class KVCopy:
-    """Keys and values of the first positions of a sequence, each [L, H_kv, P, head_dim]. Never changed."""
+    """Keys and values of the first P positions of a sequence, each [L, H_kv, P, head_dim]. Read-only."""
 
     keys: Tensor
     values: Tensor
@@ -39,11 +39,11 @@ class KVCopy:
 class KVPool:
     """Leases of KV slots."""
 
-    def __init__(self, cache: TalkerCache, *, spare: int = 0, poison: bool = False) -> None:
-        """`spare`: slots at the end that are never leased; padding rows of a batch use the last one."""
+    def __init__(self, cache: TalkerCache, *, padding_slots: int = 0, poison: bool = False) -> None:
+        """`padding_slots`: slots at the end that are never leased; the padding rows of a batch use the last one."""
         self.cache = cache
-        self._spare = range(cache.slots - spare, cache.slots)
-        self._allocator = SlotAllocator(cache.slots - spare)
+        self._padding_slots = range(cache.slots - padding_slots, cache.slots)
+        self._allocator = SlotAllocator(cache.slots - padding_slots)
         self._poison = poison
         if poison:
             self._poison_slots(range(cache.slots))
@@ -59,14 +59,14 @@ class KVPool:
         return self._allocator.used
 
     @property
-    def balanced(self) -> bool:
+    def all_free(self) -> bool:
         """True if every slot is free."""
         return self.used == 0
 
     @property
-    def spare(self) -> int:
+    def padding_slot(self) -> int:
         """The slot for padding rows; `StateError` if the pool has none."""
-        return last_of(self._spare)
+        return last_padding_slot(self._padding_slots)
 
     def acquire(self, sequence: SequenceId) -> KVLease:
         """Lease a slot for `sequence`; `StateError` if none is free."""
@@ -86,7 +86,7 @@ class KVPool:
         return KVCopy(cache.keys[:, slot, :, :positions].clone(), cache.values[:, slot, :, :positions].clone())
 
     def copy_in(self, lease: KVLease, copy: KVCopy) -> int:
-        """Fill the first positions of a leased slot from `copy`; returns their number."""
+        """Copy `copy` into the first positions of a leased slot. Returns the number of positions."""
         self._check(lease)
         positions = copy.keys.shape[2]
         self.cache.keys[:, lease.slot, :, :positions] = copy.keys
@@ -102,7 +102,7 @@ class KVPool:
 
     def _check(self, lease: KVLease) -> None:
         if not isinstance(lease, KVLease):
-            raise StateError(f"the talker pool was given a {type(lease).__name__}, not a KVLease")
+            raise StateError(f"expected a KVLease, not {type(lease).__name__}")
         self._allocator.check(lease.slot, lease.epoch)
 
     def _as_rows(self, slots: Sequence[int]) -> KVRows:
@@ -118,42 +118,42 @@ PrefixKey = tuple[str, tuple[PromptRow, ...]]
 """Digest of the voice ("" without one), and the prompt rows of the prefix."""
 
 MIN_PREFIX_POSITIONS = 16
-"""Shorter prefixes are not cached: they need a prefill call of their own and save almost nothing."""
+"""Shorter prefixes are not cached: a prefix needs a separate prefill call, and a short one saves almost nothing."""
 
 
-def shared_positions(plan: PromptPlan) -> int:
-    """Length of the prefix of a prompt that is computed separately and cached; 0 if it is too short.
+def cacheable_prefix_len(plan: PromptPlan) -> int:
+    """Length of the prefix of a prompt that is prefilled separately and cached; 0 if it is too short.
 
-    It depends on the prompt only, not on whether the prefix is in the cache. A prompt is therefore always cut in the
-    same places, and a deterministic engine gives the same bits with a cold and a warm cache. The prefix never covers
+    It depends only on the prompt, not on whether the prefix is in the cache. A prompt is therefore always sliced at
+    the same positions, and deterministic output is bit-identical with a cold and a warm cache. The prefix never covers
     the whole prompt, because the hidden state of the last position is needed to sample the first frame.
     """
-    settled = min(plan.settled, len(plan.rows) - 1)
-    return settled if settled >= MIN_PREFIX_POSITIONS else 0
+    fixed_prefix_len = min(plan.fixed_prefix_len, len(plan.rows) - 1)
+    return fixed_prefix_len if fixed_prefix_len >= MIN_PREFIX_POSITIONS else 0
 
 
-class PrefixStore:
-    """LRU cache of prompt prefixes, limited in bytes."""
+class PrefixCache:
+    """LRU cache of prompt prefixes, with a size limit in bytes."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._kept: OrderedDict[PrefixKey, KVCopy] = OrderedDict()
+        self._entries: OrderedDict[PrefixKey, KVCopy] = OrderedDict()
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """Size of all cached prefixes."""
-        return sum(copy.bytes for copy in self._kept.values())
+        return sum(copy.bytes for copy in self._entries.values())
 
-    def find(self, key: PrefixKey) -> KVCopy | None:
-        """The cached prefix, None if there is none."""
-        if key not in self._kept:
+    def get(self, key: PrefixKey) -> KVCopy | None:
+        """The cached prefix, None if it is not in the cache."""
+        if key not in self._entries:
             return None
-        self._kept.move_to_end(key)
-        return self._kept[key]
+        self._entries.move_to_end(key)
+        return self._entries[key]
 
-    def keep(self, key: PrefixKey, copy: KVCopy) -> None:
-        """Cache a prefix and evict the least recently used ones. A prefix larger than the limit is not kept."""
-        self._kept[key] = copy
-        self._kept.move_to_end(key)
-        while self._kept and self.kept_bytes > self._limit_bytes:
-            self._kept.popitem(last=False)
+    def put(self, key: PrefixKey, copy: KVCopy) -> None:
+        """Cache a prefix and evict the least recently used ones. A prefix larger than the limit is not cached."""
+        self._entries[key] = copy
+        self._entries.move_to_end(key)
+        while self._entries and self.cached_bytes > self._limit_bytes:
+            self._entries.popitem(last=False)

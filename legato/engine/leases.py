@@ -1,7 +1,7 @@
-"""Leases: the right of one owner to one slot of a pool. Plain host values; only a pool creates them.
+"""Leases: each allows one owner to use one slot of a pool. Plain host values; only a pool creates them.
 
-A lease carries the epoch of its slot. Releasing a slot increments its epoch, so that a stale lease is refused. The two
-lease types share no base class: mypy and the pools refuse a talker lease where a codec lease is expected.
+A lease stores the epoch of its slot. Releasing a slot increments its epoch, so that a stale lease is rejected. The two
+lease types have no common base class, so that mypy and the pools reject a KV lease where a codec lease is expected.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class SlotAllocator:
         return len(self._epochs) - len(self._free)
 
     def acquire(self) -> tuple[int, int]:
-        """A free slot and its epoch; `StateError` if there is none."""
+        """Allocate a slot. Returns the slot and its epoch; `StateError` if no slot is free."""
         if not self._free:
-            raise StateError(f"all {len(self._epochs)} slots are taken")
+            raise StateError(f"no free slot: all {len(self._epochs)} are leased")
         slot = self._free.pop()
         return slot, self._epochs[slot]
 
@@ -66,8 +66,8 @@ class SlotAllocator:
         self._free.append(slot)
 
 
-def last_of(spare: range) -> int:
-    """The last spare slot of a pool; `StateError` if it has none."""
-    if not spare:
-        raise StateError("this pool was created without a spare slot")
-    return spare[-1]
+def last_padding_slot(padding_slots: range) -> int:
+    """The last padding slot of a pool; `StateError` if it has none."""
+    if not padding_slots:
+        raise StateError("this pool was created without padding slots")
+    return padding_slots[-1]

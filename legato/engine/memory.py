@@ -1,8 +1,8 @@
 """Memory use of an engine, for logs and `legato doctor`.
 
-It is arithmetic over shapes and allocates nothing. One position of a sequence takes keys and values in every
-layer of the talker: 112 KiB in bfloat16 for the official models (28 layers, 8 heads of 128), twice that in float32. On
-a CPU the system allocates pages on first use, so slots that were never full take less than computed here.
+Computed from tensor shapes, without allocating. One position of a sequence needs keys and values in every layer of the
+talker: 112 KiB in bfloat16 for the official models (28 layers, 8 heads of 128), twice that in float32. On a CPU the
+operating system allocates pages on first use, so slots that were never full use less than computed here.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class EngineMemory:
         )
 
 
-def memory_of(cache: TalkerCache, codec_slot_bytes: int, config: EngineConfig) -> EngineMemory:
-    """The memory of allocated slots."""
+def allocated_memory(cache: TalkerCache, codec_slot_bytes: int, config: EngineConfig) -> EngineMemory:
+    """Memory of the allocated slots."""
     return EngineMemory(
         position_bytes=cache.bytes_per_position,
         codec_slot_bytes=codec_slot_bytes,
@@ -70,8 +70,8 @@ def plan_memory(
     talker_dtype: torch.dtype = torch.float32,
     codec_dtype: torch.dtype = torch.float32,
 ) -> EngineMemory:
-    """The memory that an engine would allocate, without weights."""
+    """Memory that an engine with this config would allocate, without the weights."""
     with torch.device("meta"):
         cache = TalkerCache.allocate(model.talker.stack, config.kv_slots, config.max_seq_len, talker_dtype, "meta")
         history = CodecDecoder(model.codec.decoder).initial_history(1, codec_dtype)
-    return memory_of(cache, history.row_bytes, config)
+    return allocated_memory(cache, history.row_bytes, config)

@@ -1,13 +1,12 @@
 """Run talker and code predictor for scheduled sequences: prefill, decode step, sample codebook 0, predict frames.
 
-Holds the device values of every sequence that has a KV slot: its embedded prompt, the codes sampled so far (for the
-repetition penalty) and the hidden state between the talker and the sampler. They are freed with the slot, except those
-of a parked sequence, which are kept with a copy of its keys and values. The scratch of a frame is internal to the
-backend's `predict_frame`.
+Holds device tensors for every sequence that has a KV slot: its embedded prompt, the codes sampled so far (for the
+repetition penalty), and the hidden state passed from the talker to the sampler. They are freed with the slot. For a
+parked sequence they are kept, together with a copy of its keys and values.
 
-A model call that raises is repeated for each of its rows alone, so that a malformed row fails its own stream and no
-other. This is safe because a call changes nothing but the positions that it computes: the repeated call writes the same
-ones again, and the values of a sequence change only after its call has returned.
+A model call that raises is repeated for each of its rows separately, so that a malformed row fails only its own stream.
+Repeating is safe: a call writes only the positions that it computes, and the repeated call writes the same positions.
+The state of a sequence changes only after its call has returned.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from torch import Tensor
 from legato.backends.base import Backend, FirstCodeInputs, FrameInputs
 from legato.config.model import BpeTextConfig, TalkerConfig
 from legato.engine.batches import RowsPerCall, batches
-from legato.engine.kv_cache import KVCopy, KVPool, PrefixKey, PrefixStore, shared_positions
+from legato.engine.kv_cache import KVCopy, KVPool, PrefixCache, PrefixKey, cacheable_prefix_len
 from legato.engine.leases import KVLease
-from legato.engine.sequence import KVSlot, Sequence, text_to_feed
+from legato.engine.sequence import KVSlot, Sequence, text_token_after
 from legato.errors import GenerationError, NonFiniteError, StateError
 from legato.models.noise import uniforms
 from legato.models.sampling import SamplingRows
@@ -44,12 +43,12 @@ class RowError(GenerationError):
 
 
 @dataclass(slots=True)
-class _Work:
-    """The device values of one sequence with a KV slot.
+class _DeviceState:
+    """Device tensors of one sequence with a KV slot.
 
-    `prompt` [P, D]; `seen` bool [V]: codes sampled so far; `prefix`: key of the part of the prompt that other requests
-    may share; `hidden` [D]: the newest hidden state until its frame is predicted; `first_code`: codebook 0 of it.
-    `parked`: the released slot of a parked sequence and its content.
+    `prompt` [P, D]. `seen` bool [V]: codes sampled so far. `prefix`: key of the prompt prefix in the prefix cache.
+    `hidden` [D]: hidden state of the last position, until its frame is predicted. `first_code`: sampled code of
+    codebook 0 of that frame. `parked`: the released slot of a parked sequence, and a copy of its keys and values.
     """
 
     prompt: Tensor
@@ -63,7 +62,7 @@ class _Work:
 class ModelRunner:
     """Runs talker and code predictor over the KV slots of `pool`, through `backend`."""
 
-    def __init__(self, backend: Backend, pool: KVPool, *, rows_per_call: RowsPerCall, prefixes: PrefixStore) -> None:
+    def __init__(self, backend: Backend, pool: KVPool, *, rows_per_call: RowsPerCall, prefixes: PrefixCache) -> None:
         self.backend = backend
         self.config = backend.model.config
         self.pool = pool
@@ -74,20 +73,20 @@ class ModelRunner:
         self._prefixes = prefixes
         self._rows_per_call = rows_per_call
         self._device = backend.model.device
-        self._work: dict[SequenceId, _Work] = {}
+        self._device_state: dict[SequenceId, _DeviceState] = {}
 
     @property
-    def positions(self) -> int:
-        """Positions of one slot."""
+    def max_seq_len(self) -> int:
+        """Positions of one KV slot."""
         return self.pool.cache.positions
 
     @property
     def num_sequences(self) -> int:
-        """Sequences with a slot, and parked ones."""
-        return len(self._work)
+        """Number of sequences with a KV slot, and of parked sequences."""
+        return len(self._device_state)
 
     def add_sequence(self, sequence: Sequence, voice: ClonedVoice | None) -> None:
-        """Embed the prompt of an admitted sequence and fill its slot from the prefix cache. `voice`: if cloned."""
+        """Embed the prompt of an admitted sequence and copy its cached prefix. `voice`: the cloned voice, or None."""
         plan = sequence.slot.plan
         check_text_tokens([row.text for row in plan.rows if row.text is not None], self.config.talker)
         speaker = voice.speaker_vector if voice is not None else None
@@ -100,42 +99,42 @@ class ModelRunner:
             reference_codes=codes,
         )
         seen = torch.zeros(self.config.talker.vocab_size, dtype=torch.bool, device=self._device)
-        prefix = (voice.key if voice is not None else "", plan.rows[: shared_positions(plan)])
-        self._work[sequence.id] = _Work(prompt, seen, prefix)
-        copy = self._prefixes.find(prefix)
+        prefix = (voice.key if voice is not None else "", plan.rows[: cacheable_prefix_len(plan)])
+        self._device_state[sequence.id] = _DeviceState(prompt, seen, prefix)
+        copy = self._prefixes.get(prefix)
         if copy is not None:
             sequence.slot.computed_positions = self.pool.copy_in(sequence.slot.lease, copy)
 
     def remove_sequence(self, sequence: Sequence) -> None:
-        """Release the slot of a sequence, if it has one, and drop its values."""
+        """Release the slot of a sequence, if it has one, and free its device tensors."""
         if sequence.has_slot:
             self.pool.release(sequence.slot.lease)
             sequence.detach_slot()
-        self._work.pop(sequence.id, None)
+        self._device_state.pop(sequence.id, None)
 
     def slot_bytes(self, positions: int) -> int:
-        """Bytes of a copy of the first `positions` of a slot."""
+        """Size of a copy of the first `positions` of a slot."""
         return positions * self.pool.cache.bytes_per_position
 
     def park_sequence(self, sequence: Sequence) -> None:
-        """Copy the slot of a sequence and release it. The other values of the sequence are kept."""
+        """Copy the content of a sequence's slot and release the slot. Its other device tensors are kept."""
         slot = sequence.slot
-        self._work[sequence.id].parked = (slot, self.pool.copy_out(slot.lease, slot.computed_positions))
+        self._device_state[sequence.id].parked = (slot, self.pool.copy_out(slot.lease, slot.computed_positions))
         self.pool.release(slot.lease)
         sequence.detach_slot()
 
     def resume_sequence(self, sequence: Sequence, lease: KVLease) -> None:
-        """Attach a slot to a parked sequence and restore its content; `StateError` if it is not parked."""
-        work = self._work[sequence.id]
-        if work.parked is None:
+        """Copy the keys and values of a parked sequence into a new slot; `StateError` if it is not parked."""
+        state = self._device_state[sequence.id]
+        if state.parked is None:
             raise StateError(f"sequence {sequence.id} is not parked")
-        slot, copy = work.parked
+        slot, copy = state.parked
         sequence.attach_slot(replace(slot, lease=lease))
         self.pool.copy_in(lease, copy)
-        work.parked = None
+        state.parked = None
 
     def prefill(self, slices: List[tuple[Sequence, int, int]]) -> list[Sequence]:
-        """Compute prompt positions `start .. start + length` of each; returns those whose prompt is complete."""
+        """Prefill slices (sequence, start, length) of prompts. Returns the sequences whose prompt is now complete."""
         completed: list[Sequence] = []
         for batch in batches(slices, self._rows_per_call.talker):
             for (sequence, _, _), outcome in zip(batch, self._isolated(batch, self._prefill), strict=True):
@@ -144,11 +143,11 @@ class ModelRunner:
                 elif outcome:
                     completed.append(sequence)
         if completed and self._device.type == "cuda":
-            torch.cuda.current_stream(self._device).synchronize()  # the caller timestamps the end of prefill
+            torch.cuda.current_stream(self._device).synchronize()  # the caller records the time
         return completed
 
     def step(self, sequences: List[Sequence]) -> None:
-        """Feed each sequence's newest frame with its next text token; leaves a fresh hidden state for the draw."""
+        """Run one decode step. The input is each sequence's last frame and next text token."""
         for batch in batches(sequences, self._rows_per_call.talker):
             for sequence, outcome in zip(batch, self._isolated(batch, self._step), strict=True):
                 if isinstance(outcome, GenerationError):
@@ -160,21 +159,21 @@ class ModelRunner:
         return failures
 
     def sample_first_codes(self, sequences: List[Sequence]) -> list[int | FinishReason | GenerationError]:
-        """Codebook 0 of each sequence's next frame from its fresh hidden state; or the end of speech; or a failure."""
+        """Sample codebook 0 of the next frames. Returns the code, `FinishReason.EOS`, or an error for each sequence."""
         rows = self._rows_per_call.first_code
         return [each for batch in batches(sequences, rows) for each in self._isolated(batch, self._sample_first_codes)]
 
     def predict_frames(self, sequences: List[Sequence]) -> list[Frame | GenerationError]:
-        """All codes of the frames whose first codes were just drawn."""
+        """Predict the remaining codes of the frames whose codebook 0 was sampled. Returns a whole frame or an error."""
         rows = self._rows_per_call.predictor
         return [each for batch in batches(sequences, rows) for each in self._isolated(batch, self._predict_frames)]
 
     def _isolated(
         self, rows: List[_Row], compute: Callable[[List[_Row]], List[_Outcome]]
     ) -> list[_Outcome | GenerationError]:
-        """`compute(rows)`. If it raises, the outcome of each row alone, a `GenerationError` where that raises, too.
+        """Run `compute(rows)`. If it raises, compute each row separately; a row that raises gets a `GenerationError`.
 
-        If every row of several raises alone, the fault is not in the rows, and the error is raised.
+        If every one of several rows raises, the rows are not the cause, and the original error is raised.
         """
         try:
             return [*compute(rows)]
@@ -200,26 +199,26 @@ class ModelRunner:
         x = torch.stack([self._prompt_slice(sequence, start, length, longest) for sequence, start, length in slices])
         starts = [start for _, start, _ in slices]
         lengths = [length for _, _, length in slices]
-        hidden = self._advance([sequence.slot for sequence, _, _ in slices], x, starts, lengths)
+        hidden = self._run_prefill([sequence.slot for sequence, _, _ in slices], x, starts, lengths)
         complete: list[bool] = []
         for (sequence, start, length), state in zip(slices, hidden, strict=True):
             sequence.slot.computed_positions = start + length
-            self._keep_start(sequence)
+            self._cache_prefix(sequence)
             complete.append(sequence.slot.computed_positions == len(sequence.slot.plan.rows))
             if complete[-1]:
-                self._work[sequence.id].hidden = state
+                self._device_state[sequence.id].hidden = state
         return complete
 
-    def _keep_start(self, sequence: Sequence) -> None:
-        """Keep the start of a prompt if it is what has just been completed."""
-        key, lease = self._work[sequence.id].prefix, sequence.slot.lease
-        if sequence.slot.computed_positions == len(key[1]) and self._prefixes.find(key) is None:
-            self._prefixes.keep(key, self.pool.copy_out(lease, sequence.slot.computed_positions))
+    def _cache_prefix(self, sequence: Sequence) -> None:
+        """Put the prefix into the prefix cache if the last slice ended exactly at its end."""
+        key, lease = self._device_state[sequence.id].prefix, sequence.slot.lease
+        if sequence.slot.computed_positions == len(key[1]) and self._prefixes.get(key) is None:
+            self._prefixes.put(key, self.pool.copy_out(lease, sequence.slot.computed_positions))
 
     def _step(self, sequences: List[Sequence]) -> list[None]:
         slots, device = [sequence.slot for sequence in sequences], self.backend.input_device
         positions = [slot.computed_positions for slot in slots]
-        span = self._span([position + 1 for position in positions])
+        span = self._attention_span([position + 1 for position in positions])
         tokens = [self._next_text_token(each) for each in sequences]
         hidden = self.backend.decode_step(
             self.pool.cache,
@@ -232,17 +231,17 @@ class ModelRunner:
         for sequence, state in zip(sequences, hidden, strict=True):
             sequence.slot.computed_positions += 1
             sequence.slot.pending_frame = None
-            self._work[sequence.id].hidden = state
+            self._device_state[sequence.id].hidden = state
         return [None] * len(sequences)
 
     def _next_text_token(self, sequence: Sequence) -> TextToken:
-        """The text token fed with the newest frame. The scheduler steps only sequences that have it.
+        """The text token that is added to the last frame. The scheduler steps only sequences that have it.
 
-        `StateError` if it is outside the vocabulary: kernels do not check their indexes.
+        `StateError` if it is outside the vocabulary, because kernels do not check indices.
         """
-        token = text_to_feed(sequence.slot.plan, sequence.track, sequence.frames - 1)
+        token = text_token_after(sequence.slot.plan, sequence.tokenizer, sequence.frames - 1)
         if token is None:
-            raise StateError(f"sequence {sequence.id} was stepped without its next text token")
+            raise StateError(f"sequence {sequence.id} was scheduled without its next text token")
         check_text_tokens([token], self.config.talker)
         return token
 
@@ -252,9 +251,9 @@ class ModelRunner:
         sampled = self.backend.sample_first(
             FirstCodeInputs(
                 hidden=self._hidden(sequences),
-                seen=torch.stack([self._work[sequence.id].seen for sequence in sequences]),
+                seen=torch.stack([self._device_state[sequence.id].seen for sequence in sequences]),
                 frames=torch.tensor([sequence.frames for sequence in sequences], device=device),
-                allow_eos=torch.tensor([not sequence.ends_with_track for sequence in sequences], device=device),
+                allow_eos=torch.tensor([not sequence.ends_with_text for sequence in sequences], device=device),
                 temperature=rows.first.temperature,
                 top_k=rows.first.top_k,
                 top_p=rows.first.top_p,
@@ -265,12 +264,12 @@ class ModelRunner:
         outcomes: list[int | FinishReason | GenerationError] = []
         for sequence, code, finite in zip(sequences, sampled.codes.tolist(), sampled.finite.tolist(), strict=True):
             if not finite:
-                outcomes.append(_not_finite("the talker's logits", sequence))
+                outcomes.append(_non_finite_error("the talker's logits", sequence))
             elif code == eos:
                 outcomes.append(FinishReason.EOS)
             else:
-                self._work[sequence.id].seen[code] = True
-                self._work[sequence.id].first_code = code
+                self._device_state[sequence.id].seen[code] = True
+                self._device_state[sequence.id].first_code = code
                 outcomes.append(code)
         return outcomes
 
@@ -280,7 +279,7 @@ class ModelRunner:
         sampled = self.backend.predict_frame(
             FrameInputs(
                 hidden=self._hidden(sequences),
-                first_code=torch.tensor([self._work[each.id].first_code for each in sequences], device=device),
+                first_code=torch.tensor([self._device_state[each.id].first_code for each in sequences], device=device),
                 temperature=settings.temperature,
                 top_k=settings.top_k,
                 top_p=settings.top_p,
@@ -289,14 +288,14 @@ class ModelRunner:
         )
         self.frames_sampled += len(sequences)
         for sequence in sequences:
-            self._work[sequence.id].hidden = None
+            self._device_state[sequence.id].hidden = None
         return [
-            tuple(frame) if finite else _not_finite("the code predictor's logits", sequence)
+            tuple(frame) if finite else _non_finite_error("the code predictor's logits", sequence)
             for sequence, frame, finite in zip(sequences, sampled.codes.tolist(), sampled.finite.tolist(), strict=True)
         ]
 
-    def _advance(self, slots: List[KVSlot], x: Tensor, starts: list[int], lengths: list[int]) -> Tensor:
-        span = self._span([start + length for start, length in zip(starts, lengths, strict=True)])
+    def _run_prefill(self, slots: List[KVSlot], x: Tensor, starts: list[int], lengths: list[int]) -> Tensor:
+        span = self._attention_span([start + length for start, length in zip(starts, lengths, strict=True)])
         rows = self.pool.rows([slot.lease for slot in slots])
         ragged = min(lengths) < x.shape[1]
         return self.backend.prefill(
@@ -308,18 +307,18 @@ class ModelRunner:
             span=span,
         )
 
-    def _span(self, ends: list[int]) -> int:
-        """The positions that a call looks at, `StateError` where they do not fit a slot."""
-        if max(ends) > self.positions:
-            raise StateError(f"position {max(ends)} is beyond the slot's {self.positions}")
+    def _attention_span(self, ends: list[int]) -> int:
+        """Number of positions that attention reads; `StateError` if they do not fit in a slot."""
+        if max(ends) > self.max_seq_len:
+            raise StateError(f"position {max(ends)} exceeds the {self.max_seq_len} positions of a KV slot")
         return max(ends)
 
     def _prompt_slice(self, sequence: Sequence, start: int, length: int, longest: int) -> Tensor:
-        rows = self._work[sequence.id].prompt[start : start + length]
+        rows = self._device_state[sequence.id].prompt[start : start + length]
         return torch.nn.functional.pad(rows, (0, 0, 0, longest - length))
 
     def _hidden(self, sequences: List[Sequence]) -> Tensor:
-        states = [self._work[sequence.id].hidden for sequence in sequences]
+        states = [self._device_state[sequence.id].hidden for sequence in sequences]
         return torch.stack([state for state in states if state is not None])
 
     def _noise(self, sequences: List[Sequence]) -> Tensor:
@@ -343,8 +342,8 @@ def _failed_row(error: Exception) -> RowError:
     return failure
 
 
-def _not_finite(what: str, sequence: Sequence) -> NonFiniteError:
+def _non_finite_error(what: str, sequence: Sequence) -> NonFiniteError:
     return NonFiniteError(
         f"{what} are not finite at frame {sequence.frames} of segment {sequence.number}: "
-        "if the talker runs in bf16, try fp32; if it runs in fp32, the checkpoint is damaged"
+        "if the talker runs in bf16, try fp32; if it already runs in fp32, the checkpoint may be damaged"
     )

@@ -1,6 +1,7 @@
-"""Output stage of an engine step: form windows, decode them, check the audio, and deliver packets.
+"""Output stage of an engine step: group frames into windows, decode them, check the audio, and deliver packets.
 
-It works on the streams of the registry and holds no state of its own. `packetizer` decides the sizes.
+A window is the run of frames of one stream that is decoded in one codec call; it yields one or several packets. The
+sizes come from `packetizer`. This module works on the streams of the registry and holds no state.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from legato.engine.flow_control import FlowMode
 from legato.engine.leases import CodecLease
 from legato.engine.packetizer import WindowMode
 from legato.engine.registry import StreamRegistry
-from legato.engine.scheduler import COMFORTABLE_S
+from legato.engine.scheduler import AMPLE_SLACK_S
 from legato.engine.sequence import SequenceState
-from legato.engine.stats import Mark, Part
+from legato.engine.stats import Mark, StepPhase
 from legato.engine.stream import Stream
 from legato.errors import LegatoError, NonFiniteError
 from legato.types import FinishReason, Frame, Packet
@@ -38,15 +39,15 @@ class OutputStage:
         self._registry = registry
 
     def decode(self, step_s: float) -> bool:
-        """Decode at most one window for each stream and deliver its packets, least slack first.
+        """Decode at most one window of each stream and deliver its packets, streams with the least slack first.
 
-        `step_s`: duration of the last step. Returns False if there was nothing to decode.
+        `step_s`: duration of the previous step. Returns False if there was nothing to decode.
         """
         now_s, codec = self._context.clock(), self._context.codec
         streams = sorted(self._registry.streams(), key=lambda each: each.slack_s(now_s))
-        # Wide windows pay off only for a single stream: windows of several streams are decoded as one batch, and a long
+        # Wide windows help only a single stream. Windows of several streams are decoded as one batch, where a long
         # codec call would delay the other streams.
-        wide = self._context.adaptive and len(streams) == 1 and streams[0].slack_s(now_s) > COMFORTABLE_S
+        wide = self._context.adaptive and len(streams) == 1 and streams[0].slack_s(now_s) > AMPLE_SLACK_S
         windows: list[_WindowPackets] = []
         for stream in streams:
             if stream.codec_lease is None:
@@ -58,7 +59,7 @@ class OutputStage:
         for batch in batches(windows, codec.rows_per_call):
             inputs = [Window(lease, tuple(itertools.chain(*packets))) for _, lease, packets in batch]
             call = partial(codec.decode, inputs)
-            decoded = self._context.timed(self._registry.stats, Part.CODEC, len(batch), call)
+            decoded = self._context.timed(self._registry.stats, StepPhase.CODEC, len(batch), call)
             for (stream, _, packets), samples in zip(batch, decoded, strict=True):
                 self._emit_window(stream, packets, samples)
         return bool(windows)
@@ -70,13 +71,14 @@ class OutputStage:
         if self._context.adaptive and stream.flow_control.mode is FlowMode.PACED:
             head = stream.head()
             waits_for_text = head is not None and head.state is SequenceState.WAITING_FOR_TEXT
-            # Flush if no frame comes before more text does, or if the buffer would be empty before the next step ends.
+            # Flush if no frame can be generated before more text arrives, or if the buffer would be empty before the
+            # next step ends.
             if waits_for_text or 0.0 < stream.slack_s(self._context.clock()) < step_s:
                 return WindowMode.FLUSH
         return WindowMode.SINGLE
 
     def _emit_window(self, stream: Stream, packets: list[tuple[Frame, ...]], samples: Samples) -> None:
-        """Deliver the packets of a window. The last one carries the finish reason if nothing follows it."""
+        """Deliver the packets of a window. The last packet of the stream carries the finish reason."""
         frame_samples, start = len(samples) // sum(map(len, packets)), 0
         for number, frames in enumerate(packets):
             end = start + len(frames) * frame_samples
@@ -108,7 +110,7 @@ class OutputStage:
         self._registry.deliver(stream, packet)
 
     def _check_silence(self, stream: Stream, samples: Samples, frames: int) -> None:
-        """Pass the level of each frame to the watchdog. If it reports, end the sequence that generates now."""
+        """Pass the level of each frame to the watchdog. If it returns a finish reason, end the generating sequence."""
         levels = np.sqrt(np.mean(np.square(samples.reshape(frames, -1)), axis=1))
         for level in levels.tolist():
             reason = stream.watchdog.observe_level(level)
@@ -118,7 +120,7 @@ class OutputStage:
 
 
 def check_finite(samples: Samples, *, first_sample: int) -> None:
-    """`NonFiniteError` for NaN or infinity: it is an error of the stream and never sent as audio."""
+    """Raise `NonFiniteError` for NaN or infinity. This fails the stream, and the samples are not sent."""
     bad = np.flatnonzero(~np.isfinite(samples))
     if bad.size:
         index = int(bad[0])
@@ -131,7 +133,7 @@ def check_finite(samples: Samples, *, first_sample: int) -> None:
 def make_packet(
     stream: Stream, samples: Samples, *, frames: int, sample_rate_hz: int, finish_reason: FinishReason | None
 ) -> Packet:
-    """The next packet of `stream` from `samples` [n] in [-1, 1]. `finish_reason`: None except for the last packet."""
+    """Build the next packet of `stream` from `samples` [n] in [-1, 1]. `finish_reason`: only for the last packet."""
     check_finite(samples, first_sample=stream.samples)
     return Packet(
         stream=stream.id,

@@ -1,8 +1,8 @@
 """Packet sizes and decode windows: how the frames of a stream are grouped. Pure arithmetic on counts.
 
-A window is the input of one codec call, a packet is what the client receives. Packet sizes follow the client's policy.
-A window holds one packet, or several for a stream that is alone and well ahead, because longer windows cost less per
-frame. The grouping does not change the samples; `legato verify` checks that.
+A window is the input of one codec call; a packet is what the client receives. Packet sizes follow the client's policy.
+A window holds one packet, or several if only one stream is active and it has enough buffered audio, because longer
+windows cost less per frame. The grouping does not change the samples; `legato verify` checks this.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from legato.types import DEFAULT_PACKET_FRAMES
 
 @dataclass(frozen=True, slots=True)
 class PacketPolicy:
-    """Frames of the first, second, ... packet. The last number applies to all further packets."""
+    """Frames of the first, second, ... packet. The last number applies to all later packets."""
 
     frames: tuple[int, ...] = DEFAULT_PACKET_FRAMES
 
     def __post_init__(self) -> None:
         if not self.frames or any(not 1 <= count <= 256 for count in self.frames):
             raise InputError(
-                f"packet frames must be one or more numbers between 1 and 256, like 1,2,4, not {self.frames}",
+                f"packet_frames must be one or more numbers between 1 and 256, such as 1,2,4, not {self.frames}",
                 field="packet_frames",
             )
 
@@ -42,7 +42,7 @@ class WindowMode(Enum):
     SINGLE = "single"
     """One packet, as soon as it is full."""
     FLUSH = "flush"
-    """All available frames now, as a shorter packet: waiting would cause an underrun or gain nothing."""
+    """All available frames immediately, as a shorter packet, because waiting would cause an underrun or is useless."""
     WIDE = "wide"
     """All full packets that fit in a wide window."""
     WAIT_FOR_WIDE = "wait for wide"
@@ -52,10 +52,10 @@ class WindowMode(Enum):
 def window_packets(
     policy: PacketPolicy, *, packets: int, available: int, ended: bool, mode: WindowMode = WindowMode.SINGLE
 ) -> tuple[int, ...]:
-    """Frames of each packet in the next window, after `packets` packets were sent; empty if no window is due.
+    """Frames of each packet in the next window, after `packets` packets were sent; empty if frames are still missing.
 
-    When the stream has `ended`, the last packet takes the remaining frames. The first packet always has a window of its
-    own and its full size, because the client chose that size for latency.
+    When the stream has `ended`, the last packet takes the remaining frames. The first packet always has its full size
+    and a window of its own, because the client chose that size for latency.
     """
     first = policy.size(packets)
     if available < first:
@@ -66,7 +66,7 @@ def window_packets(
         while total + (size := policy.size(packets + len(sizes))) <= WIDE_FRAMES:
             rest = available - total
             if rest < size and not (ended and rest):
-                # The next packet of the window is not full and more frames may come.
+                # The next packet of the window is not full, and more frames may be generated.
                 return () if mode is WindowMode.WAIT_FOR_WIDE and not ended else tuple(sizes)
             sizes.append(min(size, rest))
             total += sizes[-1]

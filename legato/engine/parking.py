@@ -1,14 +1,13 @@
-"""Parking: take the slots of streams that cannot use them, for streams that wait, and give them back later.
+"""Parking: release the slots of idle streams while other streams wait for a slot, and restore them later.
 
-A stream holds slots that it cannot use while its client sends no text or takes no audio. When another stream waits for
-a slot and the holder has been idle for `EngineConfig.yield_s` (see `idleness.py`), the holder is parked: its keys,
-values and codec history are copied, and its slots are released. When it can go on, it is admitted like any other stream
-and the copies are put back. The result is bit-identical to a run without parking, because slots hold nothing else.
+A stream cannot use its slots while its client sends no text or takes no audio. If another stream waits for a slot and
+the holder has been idle for `EngineConfig.yield_s` (see `idleness.py`), the holder is parked: its keys, values and
+codec history are copied, and its slots are released. When it can continue, it is admitted like any other stream and the
+copies are restored. The result is bit-identical to a run without parking, because the copies are the whole content of
+the slots. A sequence without frames is not copied: it returns to WAITING, and its prompt is computed again.
 
-A sequence without frames is not copied. It goes back to WAITING, and its prompt is computed again.
-
-A `Parking` lives as long as the engine and is used by its thread only. The copies belong to the streams and sequences.
-The scheduler decides which streams are parked.
+A `Parking` lives as long as the engine and is used only by its thread. Streams and sequences own the copies. The
+scheduler selects the streams to park.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from legato.engine.stream import Stream
 
 
 class Parking:
-    """Copies and restores the slots of streams, within `limit_bytes` of copies."""
+    """Copies and restores the slots of streams. The copies may take at most `limit_bytes`."""
 
     def __init__(self, context: EngineContext, stats: EngineStats, limit_bytes: int) -> None:
         self._context = context
@@ -32,7 +31,7 @@ class Parking:
         self._frame_s = context.codec.backend.decoder.frame_samples / context.sample_rate_hz
 
     def holders(self, streams: Iterable[Stream]) -> list[SlotHolder]:
-        """The streams that hold a codec slot, and how long each has been unable to use its slots."""
+        """The streams that hold a codec slot, with the idle time of each."""
         context, now_s = self._context, self._context.clock()
         holders: list[SlotHolder] = []
         for stream in streams:
@@ -51,7 +50,7 @@ class Parking:
         return holders
 
     def park(self, stream: Stream, others: Iterable[Stream]) -> bool:
-        """Release the slots of a stream. False if the copies of all parked streams would exceed the limit."""
+        """Copy and release the slots of a stream. Returns False if all copies together would exceed the limit."""
         lease, runner = stream.codec_lease, self._context.runner
         if lease is None:
             return False
@@ -76,7 +75,7 @@ class Parking:
         return True
 
     def lease(self, stream: Stream) -> None:
-        """Lease the codec slot of an admitted stream, from its own history if it was parked."""
+        """Lease the codec slot of an admitted stream. A parked stream continues from its own history."""
         pool, voice, now_s = self._context.codec.pool, stream.request.voice, self._context.clock()
         if stream.parked_history is not None:
             stream.codec_lease = pool.acquire(stream.id, stream.parked_history)

@@ -1,7 +1,7 @@
 """Registry of active streams: add, deliver, finish, cancel, fail, remove.
 
-It holds each stream from submission to its last packet or error, and releases what the stream holds: KV slots when a
-sequence ends, the codec slot when the stream ends. Used by the engine thread only.
+It holds each stream from submission to its last packet or error. It releases a KV slot when its sequence ends, and the
+codec slot when the stream ends. Used only by the engine thread.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StreamRegistry:
         self._runner.remove_sequence(sequence)
 
     def drop_later_sequences(self, stream: Stream, last: Sequence, reason: FinishReason) -> None:
-        """Drop all sequences after `last` and the remaining text, because the caller's frame limit is reached."""
+        """Drop the sequences after `last` and the remaining text. Used when the caller's frame limit is reached."""
         stream.intake.discard()
         for sequence in stream.sequences[last.number + 1 :]:
             sequence.apply(SequenceEvent.CANCEL)
@@ -64,10 +64,10 @@ class StreamRegistry:
 
     def fail(self, stream: Stream, error: Exception) -> None:
         """End a stream with an error. Other streams are not affected."""
-        known = error if isinstance(error, LegatoError) else _wrap(error)
+        reported = error if isinstance(error, LegatoError) else _wrap(error)
         self._stop(stream, SequenceEvent.FAIL, FinishReason.FAILED)
-        self._count(stream, FinishReason.FAILED.value, known.code)
-        self._send(stream, known)
+        self._record_outcome(stream, FinishReason.FAILED.value, reported.code)
+        self._send(stream, reported)
 
     def fail_all(self, error: LegatoError) -> None:
         """End all streams with an error, even if releasing their slots fails."""
@@ -80,7 +80,7 @@ class StreamRegistry:
                 self._send(stream, error)
 
     def cancel(self, stream: Stream) -> None:
-        """End a stream at once with an empty last packet."""
+        """End a stream immediately with an empty last packet."""
         self._stop(stream, SequenceEvent.CANCEL, FinishReason.CANCELLED)
         self.deliver_last(stream, FinishReason.CANCELLED)
 
@@ -102,7 +102,7 @@ class StreamRegistry:
         stream.closed = packet.last
         if packet.last:
             assert packet.finish_reason is not None, "the last packet carries the finish reason"
-            self._count(stream, packet.finish_reason.value, "")
+            self._record_outcome(stream, packet.finish_reason.value, "")
         if not self._send(stream, packet) and not packet.last:
             self.fail(stream, GenerationError("the callback that receives the packets raised an error; see the log"))
 
@@ -129,7 +129,7 @@ class StreamRegistry:
             return False
         return True
 
-    def _count(self, stream: Stream, outcome: str, error: str) -> None:
+    def _record_outcome(self, stream: Stream, outcome: str, error: str) -> None:
         mode = stream.flow_control.mode
         live, paced = mode is not FlowMode.BACKGROUND, mode is FlowMode.PACED
         self.stats.add_stream(stream.timing, outcome, error, live=live, paced=paced)

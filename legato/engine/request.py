@@ -1,6 +1,6 @@
-"""Turn a caller's `SpeechRequest` into a `StreamRequest`: validate names, fill in defaults, compute a cloned voice.
+"""Convert a caller's `SpeechRequest` to a `StreamRequest`: validate, fill in defaults, compute the cloned voice.
 
-Runs in the caller's thread. Everything that can be refused without the text is refused here, before it is queued.
+Runs in the caller's thread. All errors that do not depend on the text are raised here, before the stream is queued.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from legato.engine.flow_control import UNLIMITED, FlowControl
 from legato.engine.frontend import FrontEnd
 from legato.engine.packetizer import PacketPolicy
 from legato.engine.stream import StreamRequest
-from legato.engine.voice_cache import VoiceStore
+from legato.engine.voice_cache import VoiceCache
 from legato.errors import InputError, ReferenceAudioError, UnknownVoiceError, UnsupportedError
 from legato.models.voice import ClonedVoice
-from legato.text.prompt import Instructions, instructions, resolve_language, resolve_speaker
+from legato.text.prompt import InstructSupport, instruct_support, resolve_language, resolve_speaker
 from legato.types import (
     DEFAULT_PACKET_FRAMES,
     SAMPLING_FIELDS,
@@ -39,7 +39,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
-    """Parameters of a request. None takes the checkpoint's default; `max_frames` 0 takes the budget of the text."""
+    """Parameters of a request. None selects the checkpoint's default; `max_frames` 0 computes a limit from the text."""
 
     voice: str = ""
     language: str = "auto"
@@ -55,17 +55,17 @@ class SpeechRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
-    """The engine's request, and notes for the caller."""
+class ResolvedRequest:
+    """The request for the engine, and notes for the caller."""
 
     request: StreamRequest
     notes: tuple[str, ...]
 
 
-def resolve(
-    request: SpeechRequest, config: ModelConfig, front_end: FrontEnd, voices: VoiceStore, *, whole_text: bool
-) -> Resolved:
-    """Validate and complete a request. `whole_text`: all text is known, which decides the default layout."""
+def resolve_request(
+    request: SpeechRequest, config: ModelConfig, front_end: FrontEnd, voices: VoiceCache, *, whole_text: bool
+) -> ResolvedRequest:
+    """Validate a request and fill in defaults. `whole_text`: all text is known, which selects the default layout."""
     _check_types(request)
     if request.max_frames < 0:
         raise InputError(f"max_frames must be 0 (no limit) or more, not {request.max_frames}", field="max_frames")
@@ -96,7 +96,7 @@ def resolve(
         flow_control=request.flow_control,
         speed=_speed(request, config, front_end),
     )
-    return Resolved(stream_request, tuple(notes))
+    return ResolvedRequest(stream_request, tuple(notes))
 
 
 def _check_types(request: SpeechRequest) -> None:
@@ -126,21 +126,21 @@ def _check_samples(samples: npt.NDArray[np.float32]) -> None:
 
 
 def default_layout(config: ModelConfig, *, whole_text: bool) -> TextLayout:
-    """As in the official package: WHOLE for built-in and designed voices, STREAMING for clones and text in pieces."""
+    """As in the official package: WHOLE for built-in and designed voices, STREAMING for clones and streamed text."""
     if whole_text and config.kind in ("custom_voice", "voice_design"):
         return TextLayout.WHOLE
     return TextLayout.STREAMING
 
 
 def default_sampling(config: ModelConfig) -> SamplingParams:
-    """The checkpoint's `generation_config.json`."""
+    """The sampling parameters in the checkpoint's `generation_config.json`."""
     return config.generation.sampling
 
 
-def chosen_sampling(
+def merge_sampling(
     config: ModelConfig, options: SamplingOptions, sampling: SamplingParams | None = None
 ) -> SamplingParams:
-    """`sampling` (default: the checkpoint's) with `options` replaced. Unknown names are an `InputError`."""
+    """`sampling` (default: the checkpoint's) with the fields in `options` replaced. `InputError` for unknown names."""
     unknown = sorted(set(options) - set(SAMPLING_FIELDS))
     if unknown:
         raise InputError(
@@ -152,24 +152,24 @@ def chosen_sampling(
     return replace(sampling or default_sampling(config), **options)
 
 
-SLOWEST, FASTEST = 0.25, 4.0
+MIN_SPEED, MAX_SPEED = 0.25, 4.0
 
 
 def _speed(request: SpeechRequest, config: ModelConfig, front_end: FrontEnd) -> float:
     """The checked tempo; 1 is the voice's natural tempo."""
-    if not SLOWEST <= request.speed <= FASTEST:
-        raise InputError(f"speed must be between {SLOWEST} and {FASTEST:g}, not {request.speed}", field="speed")
-    if request.speed != 1.0 and not front_end.changes_speed:
+    if not MIN_SPEED <= request.speed <= MAX_SPEED:
+        raise InputError(f"speed must be between {MIN_SPEED} and {MAX_SPEED:g}, not {request.speed}", field="speed")
+    if request.speed != 1.0 and not front_end.supports_speed:
         hint = "" if config.kind == "base" else ", or describe the tempo in instruct"
         raise UnsupportedError(
-            f"a {config.kind} checkpoint cannot change its tempo: leave speed at 1{hint}",
+            f"a {config.kind} checkpoint does not support speed: leave it at 1{hint}",
             field="speed",
         )
     return request.speed
 
 
 def _speaker(request: SpeechRequest, config: ModelConfig) -> str:
-    """The speaker's name in lower case: the first one by default, "" if the model has none."""
+    """The speaker's name in lower case. Default: the first speaker, or "" if the model has no built-in speakers."""
     names = config.talker.speakers
     if config.kind in ("custom_voice", "embedded"):
         if request.reference is not None:
@@ -193,20 +193,20 @@ def _instruct(
     text = request.instruct.strip()
     if not text:
         if config.kind == "voice_design":
-            notes.append("no instruct: this checkpoint invents a voice, a different one for each seed")
+            notes.append("no instruct: this checkpoint generates a random voice, a different one for each seed")
         return ()
-    match instructions(config):
-        case Instructions.REFUSED:
-            raise UnsupportedError(f"a {config.kind} checkpoint takes no instruction", field="instruct")
-        case Instructions.IGNORED:
+    match instruct_support(config):
+        case InstructSupport.UNSUPPORTED:
+            raise UnsupportedError(f"a {config.kind} checkpoint does not support instruct", field="instruct")
+        case InstructSupport.IGNORED:
             notes.append("this checkpoint ignores instruct (as the official package does)")
             return ()
-        case Instructions.USED:
-            return front_end.instruct(text)
+        case InstructSupport.USED:
+            return front_end.encode_instruction(text)
 
 
 def _voice(
-    request: SpeechRequest, config: ModelConfig, front_end: FrontEnd, voices: VoiceStore, notes: list[str]
+    request: SpeechRequest, config: ModelConfig, front_end: FrontEnd, voices: VoiceCache, notes: list[str]
 ) -> ClonedVoice | None:
     reference = request.reference
     if reference is None:
@@ -216,4 +216,4 @@ def _voice(
     transcript = reference.transcript.strip()
     if not transcript:
         notes.append("no transcript of the reference: the clone uses only its speaker vector")
-    return voices.voice(reference.samples, front_end.reference(transcript) if transcript else ())
+    return voices.get_or_encode(reference.samples, front_end.encode_transcript(transcript) if transcript else ())

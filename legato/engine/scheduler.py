@@ -1,9 +1,9 @@
-"""Scheduler: decide what one engine step computes. A pure function from sequence views to a `Plan`.
+"""Scheduler: selects the work of one engine step. A pure function from sequence views to a `Plan`.
 
 Work of a step
 --------------
-The engine repeats one step: apply client commands, schedule, run the models, decode audio, emit packets. The scheduler
-sees each unfinished sequence as a `SequenceView` and returns sequence ids in four groups:
+The engine repeats one step: apply client commands, schedule, run the models, decode audio, deliver packets. The input
+of the scheduler is a `SequenceView` of each unfinished sequence. It returns sequence ids in four groups:
 
     admit        waiting sequences that get a KV slot in this step
     prefill      slices of prompts to compute, including prompts admitted in this step
@@ -16,9 +16,9 @@ below is tested without a model.
 Resources
 ---------
 A sequence needs a KV slot from admission until the talker has generated its last frame. A stream needs a codec slot
-from the admission of its first sequence until its last packet. The `max_seq_len` positions of a KV slot
-are reserved at admission, so a running sequence cannot run out of memory. A stream that cannot use its slots may be
-parked (rule 6): its state is copied, and the slots are released.
+from the admission of its first sequence until its last packet. The `max_seq_len` positions of a KV slot are reserved at
+admission, so a running sequence cannot run out of memory. A stream that cannot use its slots may be parked (rule 6):
+its state is copied, and the slots are released.
 
 A stream is a list of sequences, one for each segment of its text. Only the *head*, the first sequence that has not
 ended, generates frames. The sequence after it may be prefilled ahead, so that playback has no gap between segments.
@@ -31,22 +31,24 @@ Rules
    remain for (a) one new stream per free codec slot and (b) each admitted stream that is between two segments.
 3. Running sequences are ordered by slack: the time until the client's playback buffer is empty. If more sequences are
    ready than a step has rows, those with the least slack run. Ties are resolved by order of arrival.
-4. While a stream of this step is urgent (slack below `URGENT_S`), streams with more than `COMFORTABLE_S` of buffered
-   audio are skipped. A smaller batch makes the step shorter, and the skipped streams do not underrun. The sequence
-   with the least slack always runs, so the engine makes progress.
+4. While a stream of this step is urgent (slack below `URGENT_SLACK_S`), streams with more than `AMPLE_SLACK_S` of
+   buffered audio are skipped. A smaller batch makes the step shorter, and the skipped streams do not underrun. The
+   sequence with the least slack always runs, so the engine makes progress.
 5. Prefill is chunked, so that a long prompt does not stall running streams. The budget is larger while every running
-   stream has more than `COMFORTABLE_S` of slack.
-6. A stream that cannot use its slots (its client sends no text or takes no audio) for `yield_s` is parked while a head
-   waits for a slot that is not free: as many streams as heads that wait, idle for longest first. A parked
-   stream that can go on waits for a slot like the others, in order of arrival. If it is about to underrun and no stream
-   is idle, it takes the slot of the stream with the most buffered audio, if that is more than `SPARE_S`.
+   stream has more than `AMPLE_SLACK_S` of slack.
+6. A stream is idle if it cannot use its slots, because its client sends no text or takes no audio. Streams that have
+   been idle for `yield_s` are parked if heads wait for slots and none is free: at most one stream for each waiting
+   head, longest idle time first. A parked stream that can continue waits for a slot in order of arrival, like a new
+   stream. If it is about to underrun and no stream is idle, the stream with the most buffered audio is parked for it,
+   provided that it has more than `LENDER_SLACK_S`.
 
 Batch invariance
 ----------------
-Slice boundaries must not depend on other requests, because another slicing can change the result in the last bits.
-Every prompt is cut at the end of its shareable prefix and at multiples of the budget, counted from its start and from
-that prefix end, whether or not the prefix is cached. A slice that does not fit in the remaining budget waits for the
-next step; it is not shortened. In deterministic mode both budgets are equal, so the slices depend on the prompt only.
+Slice boundaries must not depend on other requests, because different slices can change the last bits of the result.
+Every prompt is cut at the end of its cacheable prefix and at multiples of the budget, counted from its start and from
+the end of the prefix, whether or not the prefix is cached. A slice that does not fit in the remaining budget is
+deferred to the next step; it is not shortened. In deterministic mode both budgets are equal, so the slices depend only
+on the prompt.
 """
 
 from __future__ import annotations
@@ -58,25 +60,25 @@ from dataclasses import dataclass
 from legato.engine.sequence import HOLDS_SLOT, SequenceState
 from legato.types import SequenceId, StreamId
 
-URGENT_S = 0.25
+URGENT_SLACK_S = 0.25
 """A stream whose playback buffer empties within this time is urgent."""
-COMFORTABLE_S = 1.0
+AMPLE_SLACK_S = 1.0
 """A stream with more buffered audio than this can be skipped while another one is urgent."""
-SPARE_S = 3.0
-"""A stream with more buffered audio than this can lend its slot to a parked one. Larger than `COMFORTABLE_S`, so that
-two streams that share a slot change places every few seconds, not at every step."""
+LENDER_SLACK_S = 3.0
+"""A stream with more buffered audio than this can be parked for a stream that is about to underrun. It is larger than
+`AMPLE_SLACK_S`, so that two streams that share a slot are swapped every few seconds, not in every step."""
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceView:
-    """State of one sequence as the scheduler sees it.
+    """State of one sequence, as input of the scheduler.
 
     `head`: all earlier sequences of its stream have ended.
-    `prompt_positions`: length of the prompt, 0 while it lacks text.
+    `prompt_positions`: length of the prompt; 0 until there is enough text to build it.
     `computed_positions`: prompt positions that are in the KV cache.
-    `shared_positions`: length of the prompt's prefix that other requests can share.
+    `cacheable_prefix_len`: length of the prompt prefix that the prefix cache can hold.
     `prefilled`: the prompt is computed and the first frame is not sampled yet.
-    `can_step`: the newest frame and its text token are available as the next input.
+    `can_step`: the last frame and its text token, which are the next input, are available.
     `may_generate`: flow control allows another frame.
     `parked`: its stream was admitted before and has lost its slots.
     `slack_s`: seconds until the client underruns; infinite for background streams, negative if it has underrun.
@@ -92,15 +94,15 @@ class SequenceView:
     can_step: bool
     may_generate: bool
     slack_s: float = 0.0
-    shared_positions: int = 0
+    cacheable_prefix_len: int = 0
     parked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SlotHolder:
-    """A stream that holds a codec slot, and maybe KV slots.
+    """A stream that holds a codec slot and possibly KV slots.
 
-    `idle_s`: how long it has been unable to use them; None while it can. `slack_s`: as in `SequenceView`.
+    `idle_s`: how long it has been unable to use them; None if it is not idle. `slack_s`: as in `SequenceView`.
     """
 
     stream: StreamId
@@ -126,9 +128,9 @@ class Plan:
     first_frame: tuple[SequenceId, ...]
     step: tuple[SequenceId, ...]
     park: tuple[StreamId, ...] = ()
-    """Streams that release their slots. The slots are given to others in the next step."""
+    """Streams that release their slots. Waiting sequences are admitted in the next step."""
     wake_in_s: float = math.inf
-    """Time alone changes the plan after this time: a stream will have been idle for `yield_s`."""
+    """Time until a stream will have been idle for `yield_s`, so that the plan changes without a command."""
 
     @property
     def idle(self) -> bool:
@@ -140,15 +142,15 @@ class Plan:
 class Capacity:
     """Free slots, and the limits of one step.
 
-    `prefill_positions`: prompt positions per step. `live_prefill_positions`: the same while a running stream has less
-    than `COMFORTABLE_S` of buffered audio. `max_batch_size`: sequences that step together. `yield_s`: how long a stream
-    may be idle before it loses its slots to one that waits.
+    `prefill_positions`: maximum prompt positions per step. `urgent_prefill_positions`: the maximum while a running
+    stream has less than `AMPLE_SLACK_S` of buffered audio. `max_batch_size`: maximum sequences that step together.
+    `yield_s`: how long a stream may be idle before it is parked for a waiting stream.
     """
 
     free_kv: int
     free_codec: int
     prefill_positions: int
-    live_prefill_positions: int
+    urgent_prefill_positions: int
     max_batch_size: int = 64
     yield_s: float = 1.0
 
@@ -158,15 +160,13 @@ def plan_step(views: List[SequenceView], holders: List[SlotHolder], capacity: Ca
     streams_with_slot = frozenset(holder.stream for holder in holders)
     admit = _admissions(views, streams_with_slot, capacity)
     admitted = frozenset(admit)
-    starts = SequenceState.WAITING
-    prefilling = [
-        v for v in views if v.state is SequenceState.PREFILLING or (v.state is starts and v.sequence in admitted)
-    ]
+    new_sequences = [v for v in views if v.state is SequenceState.WAITING and v.sequence in admitted]
+    prefilling = [v for v in views if v.state is SequenceState.PREFILLING or v in new_sequences]
     running = _select_rows([v for v in views if _can_run(v)], capacity.max_batch_size)
-    comfortable = all(v.slack_s > COMFORTABLE_S for v in running)
-    budget = capacity.prefill_positions if comfortable else capacity.live_prefill_positions
+    ample_slack = all(v.slack_s > AMPLE_SLACK_S for v in running)
+    budget = capacity.prefill_positions if ample_slack else capacity.urgent_prefill_positions
     waiting = [v for v in views if _wants_slot(v) and v.sequence not in admitted]
-    park, wake_in_s = _parked(waiting, holders, capacity.yield_s)
+    park, wake_in_s = _streams_to_park(waiting, holders, capacity.yield_s)
     return Plan(
         admit=admit,
         prefill=_prefill_slices(prefilling, budget),
@@ -185,8 +185,8 @@ def _can_run(view: SequenceView) -> bool:
 def _select_rows(ready: List[SequenceView], max_batch_size: int) -> list[SequenceView]:
     """Rules 3 and 4: at most `max_batch_size` of `ready`, least slack first, returned in order of arrival."""
     candidates = sorted(ready, key=lambda v: v.slack_s)[:max_batch_size]
-    urgent = any(v.slack_s < URGENT_S for v in candidates)
-    selected = {v.sequence for v in candidates if not urgent or v.slack_s <= COMFORTABLE_S}
+    urgent = any(v.slack_s < URGENT_SLACK_S for v in candidates)
+    selected = {v.sequence for v in candidates if not urgent or v.slack_s <= AMPLE_SLACK_S}
     return [v for v in ready if v.sequence in selected]
 
 
@@ -195,10 +195,10 @@ def _prefill_slices(prefilling: List[SequenceView], budget: int) -> tuple[Prefil
     slices: list[PrefillSlice] = []
     remaining = budget
     for view in sorted(prefilling, key=lambda v: not v.head):
-        in_prefix = view.computed_positions < view.shared_positions
-        end = view.shared_positions if in_prefix else view.prompt_positions
+        in_prefix = view.computed_positions < view.cacheable_prefix_len
+        end = view.cacheable_prefix_len if in_prefix else view.prompt_positions
         length = min(budget, end - view.computed_positions)
-        # Skip, never shorten: the length of a slice must not depend on the other prompts of this step.
+        # Skip it, do not shorten it: the length of a slice must not depend on the other prompts of this step.
         if 0 < length <= remaining:
             slices.append(PrefillSlice(view.sequence, view.computed_positions, length))
             remaining -= length
@@ -231,29 +231,28 @@ def _admissions(
 
 
 def _wants_slot(view: SequenceView) -> bool:
-    """A head that could use a KV slot at once.
+    """True for a head that could use a KV slot immediately.
 
-    Without `may_generate` the stream would hold a slot that it cannot use. That slot may be the one that an earlier
-    stream of the same client waits for.
+    Without `may_generate` the stream would hold a slot that it cannot use, while other streams wait for one.
     """
     waiting = view.state is SequenceState.WAITING and view.prompt_positions > 0
     parked = view.state is SequenceState.PARKED and view.can_step
     return view.head and view.may_generate and (waiting or parked)
 
 
-def _parked(
+def _streams_to_park(
     waiting: List[SequenceView], holders: List[SlotHolder], yield_s: float
 ) -> tuple[tuple[StreamId, ...], float]:
-    """Rule 6: the streams to park for the heads in `waiting`, and the time after which there may be others."""
+    """Rule 6: the streams to park for the heads in `waiting`, and the time until more streams may be parked."""
     if not waiting:
         return (), math.inf
     idle = [(each.idle_s, each.stream) for each in holders if each.idle_s is not None]
     idle.sort(key=lambda pair: -pair[0])
-    due = [stream for idle_s, stream in idle if idle_s >= yield_s]
-    if due:
-        return tuple(due[: len(waiting)]), math.inf
-    urgent = any(v.parked and v.slack_s < COMFORTABLE_S for v in waiting)
+    idle_long_enough = [stream for idle_s, stream in idle if idle_s >= yield_s]
+    if idle_long_enough:
+        return tuple(idle_long_enough[: len(waiting)]), math.inf
+    urgent = any(v.parked and v.slack_s < AMPLE_SLACK_S for v in waiting)
     lender = max(holders, key=lambda each: each.slack_s, default=None)
-    if urgent and lender is not None and lender.slack_s > SPARE_S:
+    if urgent and lender is not None and lender.slack_s > LENDER_SLACK_S:
         return (lender.stream,), math.inf
     return (), yield_s - idle[0][0] if idle else math.inf

@@ -3,10 +3,10 @@
 State machine
 -------------
 A sequence is created when the segmenter opens its segment and ends when its last frame is decoded. It has two
-resources with different lifetimes: a KV slot while the talker needs it, and generated frames until the codec has
-decoded them. The states follow from that:
+resources with different lifetimes: a KV slot while the talker runs, and generated frames until the codec has decoded
+them. The states are:
 
-    state             KV slot  frames to decode  waits for
+    state             KV slot  frames to decode  waiting for
     WAITING           no       no                text for the prompt, or a free slot
     PREFILLING        yes      no                prompt computation
     RUNNING           yes      yes               a row in the batch of a step
@@ -20,20 +20,20 @@ The regular path is
     WAITING -ADMIT-> PREFILLING -PREFILLED-> RUNNING -END-> DRAINING -DRAINED-> FINISHED
 
 with a loop RUNNING -TEXT_MISSING-> WAITING_FOR_TEXT -TEXT_ARRIVED-> RUNNING while a client sends its text slowly. The
-slot is kept during that wait unless another stream needs it: then the KV cache of the frames so far, which is the
-context of the next one, is copied (PARK), and copied into another slot when the sequence can go on (ADMIT). A sequence
-without frames has nothing worth copying and goes back to WAITING (REQUEUE); see `parking.py`. DRAINING exists because
-the talker is ahead of the codec. The KV slot is released when the talker ends, and another sequence uses it in the next
-step while the last frames are still decoded. CANCEL and FAIL are allowed in every state that is not terminal.
+slot is kept during that wait unless another stream needs it. Then the keys and values so far are copied and the slot is
+released (PARK); when the sequence can continue, they are copied into another slot (ADMIT). A sequence without frames is
+not copied and returns to WAITING (REQUEUE); see `parking.py`. DRAINING exists because the talker is ahead of the codec.
+The KV slot is released when the talker has generated the last frame, and another sequence can use it in the next step
+while the remaining frames are decoded. CANCEL and FAIL are allowed in every state that is not terminal.
 
 Two conditions are not states, because they do not change which resources are held: "prefilled, no frame yet" (RUNNING
 with `frames == 0`) and "paused by flow control" (RUNNING, but the scheduler skips it).
 
-Every change of state goes through `TRANSITIONS`. A pair that is not in the table raises `StateError`, so an event in
-an impossible order is reported where it happens, not later as wrong audio.
+Every change of state goes through `TRANSITIONS`. A pair that is not in the table raises `StateError`, so an invalid
+order of events is reported where it happens, not later as wrong audio.
 
-The stream owns its sequences; only the engine thread changes them. This module has no tensors. The cache behind a
-lease belongs to the KV pool.
+A stream owns its sequences; only the engine thread changes them. This module has no tensors: the KV cache belongs to
+the KV pool.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from legato.text.budget import BASE_FRAMES, character_frames
 from legato.types import (
     FinishReason,
     Frame,
+    IncrementalTokenizer,
     PromptPlan,
     PromptSpec,
     SamplingParams,
     SequenceId,
     StreamId,
     TextToken,
-    TextTrack,
 )
 
 
@@ -109,11 +109,11 @@ TRANSITIONS: dict[tuple[SequenceState, SequenceEvent], SequenceState] = {
     **{(state, _E.CANCEL): _S.CANCELLED for state in SequenceState if state not in TERMINAL},
     **{(state, _E.FAIL): _S.FAILED for state in SequenceState if state not in TERMINAL},
 }
-"""(state, event) -> next state. A missing pair is an error."""
+"""(state, event) -> next state. A pair that is not listed is an error."""
 
 
 def next_state(state: SequenceState, event: SequenceEvent) -> SequenceState:
-    """Look up `TRANSITIONS`; `StateError` naming both if the pair is not allowed."""
+    """Look up `TRANSITIONS`; `StateError` if the event is not allowed in this state."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:
@@ -122,10 +122,10 @@ def next_state(state: SequenceState, event: SequenceEvent) -> SequenceState:
 
 @dataclass(slots=True)
 class KVSlot:
-    """Slot of an admitted sequence.
+    """KV slot of an admitted sequence.
 
-    `computed_positions`: positions in the KV cache. `pending_frame`: the newest frame, until the talker has computed
-    the position that takes it as input.
+    `computed_positions`: positions in the KV cache. `pending_frame`: the last frame, which is the input of the next
+    decode step; None if that step has run.
     """
 
     lease: KVLease
@@ -138,19 +138,20 @@ class KVSlot:
 class Sequence:
     """One segment of a stream. `number` counts from 0 within the stream.
 
-    `prompt`: None until there is enough text to build it. `budget_frames`: limit that grows with the text.
-    `frames`: frames generated. `undecoded`: generated frames that the codec has not decoded yet. `finish_reason`: set
-    when the sequence ends.
+    `tokenizer`: incremental tokenizer of the segment's text. `ends_with_text`: the sequence ends after the frame of the
+    last text token, not by EOS. `budget_frames`: frame limit computed from the text so far. `characters`: length of the
+    text so far. `frames`: frames generated. `undecoded`: generated frames that the codec has not decoded yet. `prompt`:
+    None until there is enough text to build it. `finish_reason`: set when the sequence ends.
     """
 
     id: SequenceId
     stream: StreamId
     number: int
-    track: TextTrack
+    tokenizer: IncrementalTokenizer
     spec: PromptSpec
     sampling: SamplingParams
     seed: int
-    ends_with_track: bool
+    ends_with_text: bool
     state: SequenceState = SequenceState.WAITING
     budget_frames: int = BASE_FRAMES
     characters: int = 0
@@ -161,13 +162,13 @@ class Sequence:
     _slot: KVSlot | None = None
 
     def append_text(self, text: str) -> None:
-        """Append text to the track and extend the frame budget."""
+        """Append text to the tokenizer and extend the frame budget."""
         self.characters += len(text)
         self.budget_frames += sum(map(character_frames, text))
-        self.track.append(text)
+        self.tokenizer.append(text)
 
     def apply(self, event: SequenceEvent) -> None:
-        """Change the state as `TRANSITIONS` says."""
+        """Change the state according to `TRANSITIONS`."""
         self.state = next_state(self.state, event)
 
     @property
@@ -193,22 +194,22 @@ class Sequence:
 
     @property
     def has_ended(self) -> bool:
-        """True once the talker generates no more frames."""
+        """True once no more frames will be generated."""
         return self.state is SequenceState.DRAINING or self.state in TERMINAL
 
 
-def text_to_feed(plan: PromptPlan, track: TextTrack, step: int) -> TextToken | None:
-    """The text token that is added to the input after frame `step`; None if that text has not arrived.
+def text_token_after(plan: PromptPlan, tokenizer: IncrementalTokenizer, frame: int) -> TextToken | None:
+    """The text token that is added to the input after frame number `frame`; None if that text has not arrived.
 
-    Padding is used only after the end of the text. Padding in the middle would be outside the training distribution
-    of the official models.
+    The order of the tokens is described at `PromptPlan`. Padding is used only after the end of the text, because the
+    official models were not trained with padding inside a text.
     """
-    if step < len(plan.feed_before):
-        return plan.feed_before[step]
-    index = plan.consumed + step - len(plan.feed_before)
-    if index < len(track.tokens):
-        return track.tokens[index]
-    if not track.ended:
+    if frame < len(plan.leading_tokens):
+        return plan.leading_tokens[frame]
+    index = plan.next_text_index + frame - len(plan.leading_tokens)
+    if index < len(tokenizer.tokens):
+        return tokenizer.tokens[index]
+    if not tokenizer.ended:
         return None
-    beyond = index - max(len(track.tokens), plan.consumed)
-    return plan.feed_after[beyond] if beyond < len(plan.feed_after) else plan.pad
+    index_after_text = index - max(len(tokenizer.tokens), plan.next_text_index)
+    return plan.trailing_tokens[index_after_text] if index_after_text < len(plan.trailing_tokens) else plan.pad_token

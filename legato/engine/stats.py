@@ -1,13 +1,14 @@
 """Timing of one stream and statistics of one engine.
 
-`StreamTiming` lives as long as its stream, `EngineStats` as long as its engine. Time is an argument; this module reads
-no clock. The stages are those of docs/latency.md up to PCM on the host. They are contiguous: each stage starts at the
-mark where the one before it ends. Time spent waiting for the client's text is counted separately from compute time.
+`StreamTiming` lives as long as its stream, `EngineStats` as long as its engine. This module reads no clock; times are
+passed in. docs/latency.md defines the stages; those up to PCM on the host are measured here. They are contiguous: each
+stage starts at the mark where the previous one ends. Waiting for the client's text is not counted as compute time.
 """
 
 from __future__ import annotations
 
 import threading
+import warnings
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
@@ -24,10 +25,10 @@ ROWS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
 @dataclass(frozen=True, slots=True)
 class HistogramValue:
-    """Snapshot of a histogram. `counts[i]` values were at most `bounds[i]` and above the bound before it.
+    """Snapshot of a histogram. `counts[i]`: number of values above `bounds[i - 1]` and at most `bounds[i]`.
 
-    There is one more count than bounds, for values above the last bound. `total` is the sum of all values. Snapshots
-    with equal bounds can be added across engines.
+    There is one more count than bounds, for values above the last bound. `total`: sum of all values. Snapshots of
+    several engines with equal bounds can be added.
     """
 
     bounds: tuple[float, ...]
@@ -44,9 +45,9 @@ class HistogramValue:
         """Mean of the values; 0 if there are none."""
         return self.total / self.count if self.count else 0.0
 
-    def at_most(self, share: float) -> float:
-        """The smallest bound that at least `share` (0 to 1) of the values do not exceed; infinity above the last."""
-        needed, seen = share * self.count, 0
+    def quantile_bound(self, q: float) -> float:
+        """Upper bound of the bin that contains the `q` quantile (0 to 1); infinity above the last bound."""
+        needed, seen = q * self.count, 0
         for bound, count in zip(self.bounds, self.counts, strict=False):
             seen += count
             if seen >= needed:
@@ -105,14 +106,14 @@ STAGES: tuple[tuple[str, Mark, Mark], ...] = (
 class StreamTiming:
     """Marks and packet times of one stream, in seconds on the engine's clock.
 
-    Underruns are computed for a client that starts to play with the first packet and does not pause: `underruns`
-    counts packets that arrived after the buffer was empty, `underrun_s` sums the time until they arrived. Waiting for
-    the client's own text is not an underrun.
+    Underruns are computed for a client that starts playback with the first packet and does not pause. `underruns`:
+    packets that arrived after the playback buffer was empty. `underrun_s`: total time for which it was empty. Waiting
+    for the client's own text is not an underrun. `text_stall_s`: time spent waiting for text after the first frame.
     """
 
     marks: dict[Mark, float] = field(default_factory=dict)
     packet_s: list[float] = field(default_factory=list)
-    later_text_wait_s: float = 0.0
+    text_stall_s: float = 0.0
     parked_s: float = 0.0
     audio_s: float = 0.0
     underruns: int = 0
@@ -121,6 +122,12 @@ class StreamTiming:
     _parked_at_s: float | None = None
     _buffer_empty_at_s: float = 0.0
     _playing: bool = False
+
+    @property
+    def later_text_wait_s(self) -> float:
+        """Deprecated: use `text_stall_s`."""
+        warnings.warn("later_text_wait_s is deprecated: use text_stall_s", DeprecationWarning, stacklevel=2)
+        return self.text_stall_s
 
     def mark(self, mark: Mark, now_s: float) -> None:
         """Record `mark`; only the first call for each mark counts."""
@@ -140,18 +147,18 @@ class StreamTiming:
         self._playing = True
 
     def slack_s(self, now_s: float) -> float:
-        """Seconds until the playback buffer is empty; before the first packet, minus the time since the request."""
+        """Seconds until the playback buffer is empty. Before the first packet: the negative time since the request."""
         return (self._buffer_empty_at_s if self.packet_s else self.marks[Mark.RECEIVED]) - now_s
 
     def text_wait_began(self, now_s: float) -> None:
-        """The talker starts to wait for the client's text."""
+        """Record that the talker starts to wait for the client's text."""
         self._text_wait_start_s = now_s
 
     def text_wait_ended(self, now_s: float) -> None:
-        """The text arrived. The next packet is not counted as late, because the client caused the delay."""
+        """Record that the text arrived. The next packet is not counted as late, because the client caused the delay."""
         if self._text_wait_start_s is None:
-            raise StateError("a wait for text ended that had not begun")
-        self.later_text_wait_s += now_s - self._text_wait_start_s
+            raise StateError("text_wait_ended() was called without text_wait_began()")
+        self.text_stall_s += now_s - self._text_wait_start_s
         self._text_wait_start_s = None
         self._playing = False
 
@@ -181,7 +188,7 @@ class StreamTiming:
 
     @property
     def first_packet_s(self) -> float:
-        """Time from the request to PCM on the host. `KeyError` before the first packet."""
+        """Time from the request to the first packet on the host. `KeyError` before the first packet."""
         return self.marks[Mark.FIRST_PACKET] - self.marks[Mark.RECEIVED]
 
     def real_time_factor(self) -> float | None:
@@ -191,7 +198,7 @@ class StreamTiming:
         """
         if self.audio_s <= 0:
             return None
-        waited_s = max(self.later_text_wait_s, self.parked_s)  # a stream is mostly parked while it waits for text
+        waited_s = max(self.text_stall_s, self.parked_s)  # a stream is mostly parked while it waits for text
         compute_s = self.marks[Mark.LAST_PACKET] - self.marks[Mark.ADMITTED] - waited_s
         return compute_s / self.audio_s
 
@@ -199,8 +206,8 @@ class StreamTiming:
 # --- one engine ------------------------------------------------------------------------------------------------------
 
 
-class Part(Enum):
-    """Parts of the model that are timed separately."""
+class StepPhase(Enum):
+    """Phases of an engine step that are timed separately."""
 
     PREFILL = "prefill"
     TALKER = "talker"
@@ -223,8 +230,8 @@ class EngineSnapshot:
     `streams_parked`: streams that lost their slots to others for now; `parks` counts how often that happened.
     `outcomes` counts streams by finish reason, with "failed" among them; `errors` counts failed streams by error code.
     `stages_s`, `first_packet_s` and `packet_gap_s` are histograms of seconds. `rows` and `busy_s` have one histogram
-    for each part: rows computed in one step, and the seconds that took. Packet gaps and underruns exclude background
-    streams. Real-time factors also exclude paced streams, which flow control holds back on purpose.
+    for each step phase: batch size in one step, and its duration. Packet gaps and underruns exclude background streams.
+    Real-time factors also exclude paced streams, which flow control slows down on purpose.
     """
 
     streams_open: int
@@ -260,15 +267,15 @@ class EngineStats:
         self._audio_s = self._text_wait_s = self._underrun_s = 0.0
         self._stages = {name: Histogram(SECONDS) for name, _, _ in STAGES}
         self._first_packet, self._gap, self._factor = Histogram(SECONDS), Histogram(SECONDS), Histogram(RATIO)
-        self._rows = {part: Histogram(ROWS) for part in Part}
-        self._busy = {part: Histogram(SECONDS) for part in Part}
+        self._rows = {phase: Histogram(ROWS) for phase in StepPhase}
+        self._busy = {phase: Histogram(SECONDS) for phase in StepPhase}
 
-    def add_compute(self, part: Part, rows: int, seconds: float) -> None:
-        """Count the computation of `rows` rows in one step; 0 rows are not counted."""
+    def add_compute(self, phase: StepPhase, rows: int, seconds: float) -> None:
+        """Record the batch size and duration of a phase in one step. A phase without rows is not recorded."""
         if rows:
             with self._lock:
-                self._rows[part].observe(rows)
-                self._busy[part].observe(seconds)
+                self._rows[phase].observe(rows)
+                self._busy[phase].observe(seconds)
 
     def add_parked(self) -> None:
         """Count a stream that was parked."""
@@ -287,7 +294,7 @@ class EngineStats:
             if error:
                 self._errors[error] += 1
             self._audio_s += timing.audio_s
-            self._text_wait_s += timing.later_text_wait_s
+            self._text_wait_s += timing.text_stall_s
             for name, seconds in timing.stages_s().items():
                 self._stages[name].observe(seconds)
             if not timing.packet_s:
@@ -324,6 +331,6 @@ class EngineStats:
                 first_packet_s=self._first_packet.value(),
                 packet_gap_s=self._gap.value(),
                 real_time_factor=self._factor.value(),
-                rows={part.value: each.value() for part, each in self._rows.items()},
-                busy_s={part.value: each.value() for part, each in self._busy.items()},
+                rows={phase.value: each.value() for phase, each in self._rows.items()},
+                busy_s={phase.value: each.value() for phase, each in self._busy.items()},
             )

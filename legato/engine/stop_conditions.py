@@ -1,4 +1,4 @@
-"""Stop conditions and limits of a sequence: when it can start, its frame limit, its finish reason. Pure functions."""
+"""Limits and stop conditions of a sequence: its prompt, its frame limit, its finish reason. Pure functions."""
 
 from __future__ import annotations
 
@@ -23,45 +23,51 @@ class FrameLimit:
 def build_prompt(
     sequence: Sequence, request: StreamRequest, config: ModelConfig, max_seq_len: int
 ) -> PromptPlan | None:
-    """The prompt of a sequence, None while it lacks text. `TextTooLongError` with the numbers if it cannot fit.
+    """Build the prompt of a sequence; None while there is not enough text.
 
-    Each frame takes one position after the prompt. Space is required for `max_frames` if the caller set it, else for
-    the known text tokens that are fed one per frame, and for at least one frame.
+    Each frame takes one position after the prompt. Space is reserved for `max_frames` if the request sets it; otherwise
+    for the known text tokens that follow the prompt, one frame each, and at least one frame. Raises `TextTooLongError`,
+    with the required and the available positions, if this exceeds `max_seq_len`.
     """
-    plan = plan_prompt(config.talker, sequence.spec, sequence.track)
+    plan = plan_prompt(config.talker, sequence.spec, sequence.tokenizer)
     if isinstance(plan, NeedsText):
         return None
-    unfed = len(plan.feed_before) + len(sequence.track.tokens) - plan.consumed if not request.max_frames else 0
-    # A caller's limit counts for the whole stream, so only its first sequence can be checked against it.
-    first_of_limited = bool(request.max_frames) and sequence.number == 0
-    frames = request.max_frames if first_of_limited else max(unfed, 1)
+    # `max_frames` limits the whole stream, so only the first sequence can be checked against it.
+    checks_max_frames = bool(request.max_frames) and sequence.number == 0
+    if checks_max_frames:
+        frames = request.max_frames
+    elif request.max_frames:
+        frames = 1
+    else:
+        remaining_tokens = len(plan.leading_tokens) + len(sequence.tokenizer.tokens) - plan.next_text_index
+        frames = max(remaining_tokens, 1)
     if len(plan.rows) + frames > max_seq_len:
         raise TextTooLongError(
-            f"the prompt takes {len(plan.rows)} positions and its audio at least {frames}, but a slot has {max_seq_len}"
-            ": shorten the text, the reference or max_frames, or start the engine with more positions",
-            field="max_frames" if first_of_limited and request.max_frames > 1 else "text",
+            f"the prompt takes {len(plan.rows)} positions and its audio at least {frames}, but max_seq_len is "
+            f"{max_seq_len}: shorten the text, the reference or max_frames, or increase max_seq_len",
+            field="max_frames" if checks_max_frames and request.max_frames > 1 else "text",
         )
     return plan
 
 
 def frame_limit(sequence: Sequence, request: StreamRequest, stream_frames: int, max_seq_len: int) -> FrameLimit:
-    """The limit in force: the caller's `max_frames` if set, else the budget of the text, never more than the slot.
+    """The frame limit of a sequence: `max_frames` if the request sets it, else the frame budget of its text.
 
-    `stream_frames`: frames of the whole stream so far. The budget does not apply to a sequence that ends with its
-    track, nor while text can still arrive: such a sequence waits for text and cannot run away.
+    It never exceeds the positions left in the KV slot. `stream_frames`: frames of the whole stream so far. The budget
+    is not applied while text may still arrive, because the sequence then waits for text, or if it ends with its text.
     """
-    slot = FrameLimit(max_seq_len - len(sequence.slot.plan.rows), FinishReason.BUDGET)
+    slot_limit = FrameLimit(max_seq_len - len(sequence.slot.plan.rows), FinishReason.BUDGET)
     if request.max_frames:
         requested = FrameLimit(sequence.frames + request.max_frames - stream_frames, FinishReason.MAX_FRAMES)
-        return min(requested, slot, key=lambda limit: limit.frames)
-    if sequence.ends_with_track or not sequence.track.ended:
-        return slot
-    return FrameLimit(min(slot.frames, sequence.budget_frames), FinishReason.BUDGET)
+        return min(requested, slot_limit, key=lambda limit: limit.frames)
+    if sequence.ends_with_text or not sequence.tokenizer.ended:
+        return slot_limit
+    return FrameLimit(min(slot_limit.frames, sequence.budget_frames), FinishReason.BUDGET)
 
 
 def end_after_frame(sequence: Sequence, watchdog: FinishReason | None, limit: FrameLimit) -> FinishReason | None:
-    """The reason why the sequence ends with its newest frame, None if it goes on. `watchdog`: the watchdog's result."""
-    if sequence.ends_with_track and sequence.track.ended and sequence.frames >= len(sequence.track.tokens):
+    """Why the sequence ends after its last frame; None if it continues. `watchdog`: result of the watchdog."""
+    if sequence.ends_with_text and sequence.tokenizer.ended and sequence.frames >= len(sequence.tokenizer.tokens):
         return FinishReason.TRACK_END
     if sequence.frames >= limit.frames:
         return limit.reason

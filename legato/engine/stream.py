@@ -1,7 +1,7 @@
-"""Stream: one continuous waveform, its request, the commands it accepts and the events it emits.
+"""Stream: one continuous waveform, with its request, its state, and the commands and events of its client.
 
-A stream lives from submission until its last packet or its error is delivered. Only the engine thread changes it;
-clients send `Command` values and receive `StreamEvent` values.
+A stream lives from submission until its last packet or its error is delivered. Only the engine thread changes it.
+Clients send `Command` values and receive `StreamEvent` values.
 
 Data flow inside a stream
 -------------------------
@@ -10,20 +10,20 @@ Data flow inside a stream
 The intake cuts the text into segments and creates one `Sequence` for each. Segments are generated strictly in order:
 only the *head*, the first sequence that has not ended, adds frames. Decoding follows the same order and crosses
 segment borders, because all segments share one codec history. `ready_frames` therefore counts the frames of the head
-and of the sequences before it; a sequence that was prefilled ahead has none.
+and of the sequences before it. A sequence that was prefilled ahead has no frames.
 
-Three pointers move through the list of sequences, always in this order:
+Three positions in the list of sequences, always in this order:
 
     first_active  first sequence that is not terminal (has frames to decode, or is generating)
     head          first sequence that still generates
     head + 1      may be prefilled ahead
 
-Counters follow one frame through the stream: `frames` (generated) >= `sent` (delivered in packets) >= `consumed`
-(reported by the client). Flow control limits `frames - consumed`.
+Frame counters: `frames` (generated) >= `sent` (delivered in packets) >= `consumed` (reported by the client). Flow
+control limits `frames - consumed`.
 
 The stream ends in one of three ways: all sequences end and the last frame is delivered (the last packet has the finish
-reason), the client cancels (an empty last packet follows), or an error is delivered as the last event. `closed` is set
-then, and the registry releases the codec slot.
+reason), the client cancels (an empty last packet follows), or an error is delivered as the last event. Then `closed`
+is set, and the registry releases the codec slot.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ StreamEvent = Packet | LegatoError
 
 @dataclass(frozen=True, slots=True)
 class StreamRequest:
-    """Parameters of a stream that are fixed before its text arrives.
+    """Parameters of a stream that are known before its text arrives.
 
-    `max_frames`: the caller's limit for the whole stream, 0 for the limit that follows from the text. `voice`: the
-    cloned voice, None for a built-in or designed one. `flow_control`: the initial setting.
+    `max_frames`: frame limit of the whole stream; 0 computes it from the text. `voice`: the cloned voice, None for a
+    built-in or designed voice. `flow_control`: the initial setting.
     """
 
     spec: PromptSpec
@@ -110,11 +110,11 @@ class Stream:
         return (self.sequences[number] for number in range(self.first_active, len(self.sequences)))
 
     def generating(self) -> Iterator[Sequence]:
-        """Sequences for which the talker has work left, in order; the first is the head."""
+        """Sequences that will generate more frames, in order; the first is the head."""
         return (sequence for sequence in self.active() if not sequence.has_ended)
 
     def head(self) -> Sequence | None:
-        """The sequence that generates frames now; None if all sequences so far have ended."""
+        """The sequence that is currently generating; None if all sequences so far have ended."""
         return next(self.generating(), None)
 
     @property
@@ -137,7 +137,7 @@ class Stream:
 
     @property
     def client_waiting(self) -> bool:
-        """False while the client of a paced stream has delivered frames that it has not consumed."""
+        """False while a paced client still has delivered frames that it has not consumed."""
         return self.flow_control.mode is not FlowMode.PACED or self.consumed >= self.sent
 
     def slack_s(self, now_s: float) -> float:
@@ -159,7 +159,7 @@ class Stream:
         return head is not None and head.state is SequenceState.RUNNING and self.may_generate()
 
     def pop_window(self, mode: WindowMode) -> list[tuple[Frame, ...]]:
-        """Remove and return the frames of the next packets; empty while no packet is due."""
+        """Remove and return the frames of the next packets; empty while no packet is complete."""
         sizes = window_packets(
             self.request.packets,
             packets=self.packets,
@@ -230,7 +230,7 @@ class EndText:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Stop generating and decoding at once."""
+    """Stop generating and decoding immediately."""
 
     stream: StreamId
 

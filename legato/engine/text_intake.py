@@ -1,7 +1,7 @@
 """Text intake of one stream: buffers the client's text, segments it, and creates a sequence for each segment.
 
-Owned by the stream until its text ends. Appending only buffers. Processing (segmentation, tokenization, phonemes,
-durations) happens in small pieces between engine steps, so that a long text does not delay other streams.
+Owned by the stream. `append` only buffers; `process` segments and tokenizes (for the embedded voice also phonemes and
+durations). Each engine step processes a few small pieces, so that a long text does not delay other streams.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ PIECE_CHARS = 64
 
 
 class TextIntake:
-    """Turns text into sequences with their tracks. `new_sequence(number)` creates one."""
+    """Converts text to sequences and feeds their tokenizers. `new_sequence(number)` creates one sequence."""
 
     def __init__(self, segmenter: Segmenter, new_sequence: Callable[[int], Sequence]) -> None:
         self._segmenter = segmenter
         self._new_sequence = new_sequence
         self.sequences: list[Sequence] = []
         self.ended = False
-        """All text is processed, and no more can arrive."""
+        """True once the text is complete and processed."""
         self._unread = ""
         self._complete = False
         self._ignoring_text = False
@@ -44,11 +44,11 @@ class TextIntake:
         self._complete = True
 
     def seal(self) -> None:
-        """End the text here: buffered text is still processed, later text is ignored."""
+        """End the text: buffered text is still processed, later text is ignored."""
         self._complete = self._ignoring_text = True
 
     def discard(self) -> None:
-        """End the text and drop what is buffered."""
+        """End the text and drop the buffered text."""
         self.seal()
         self._unread = ""
         self.ended = True
@@ -59,7 +59,7 @@ class TextIntake:
         return bool(self._unread) or (self._complete and not self.ended)
 
     def process(self) -> None:
-        """Process one piece of text. `UnspeakableTextError` at the end of a text without anything to speak."""
+        """Process one piece of text. At the end, raises `UnspeakableTextError` if the text has nothing to speak."""
         if self._unread:
             text, self._unread = self._unread[:PIECE_CHARS], self._unread[PIECE_CHARS:]
             self._speakable = self._speakable or any(map(is_speakable, text))
@@ -68,7 +68,7 @@ class TextIntake:
             self.ended = True
             if not self._speakable:
                 raise UnspeakableTextError(
-                    "the text has nothing to speak: give at least one word, digit or letter", field="text"
+                    "the text contains nothing to speak: it needs at least one letter or digit", field="text"
                 )
             self._add(self._segmenter.end())
 
@@ -80,4 +80,4 @@ class TextIntake:
             if piece.text:
                 sequence.append_text(piece.text)
             if piece.closes:
-                sequence.track.end()
+                sequence.tokenizer.end()

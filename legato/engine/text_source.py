@@ -1,7 +1,7 @@
-"""Feeds the text of one stream from where the caller has it: a string, an iterable or an async iterable of strings.
+"""Feeds the caller's text to one stream: a string, an iterable of strings, or an async iterable of strings.
 
-A `TextFeed` belongs to one stream. It reads an iterable on a thread of its own and an async iterable on the caller's
-event loop, until the text ends, the source raises, or the stream ends.
+Each stream has its own `TextFeed`. It reads an iterable on a separate thread, and an async iterable on the caller's
+event loop, until the text ends, the source raises an error, or the stream ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TextSource = str | Iterable[str] | AsyncIterable[str]
 
 
 def check_text_source(text: TextSource) -> None:
-    """`InputError` if `text` is neither a string nor an iterable. The items are checked as they are read."""
+    """Raise `InputError` if `text` is neither a string nor an iterable. Its items are checked as they are read."""
     if isinstance(text, bytes | bytearray | memoryview) or not isinstance(text, str | Iterable | AsyncIterable):
         raise InputError(f"text must be str or an iterable of str, not {type(text).__name__}", field="text")
 
@@ -43,15 +43,15 @@ class TextFeed:
             self._start_thread(self._read, text)
 
     def stop(self) -> None:
-        """Stop reading: at once on an event loop, after the present item on a thread. May be called from any thread."""
+        """Stop reading: immediately on an event loop, after the current item on a thread. Callable from any thread."""
         self._stopped = True
         task = self._task
         if task is not None and not task.done():
-            with contextlib.suppress(RuntimeError):  # the event loop is closed, and the task with it
+            with contextlib.suppress(RuntimeError):  # the event loop is closed, so the task has ended
                 task.get_loop().call_soon_threadsafe(task.cancel)
 
     def _start_async(self, text: AsyncIterable[str]) -> None:
-        """Read on the running event loop, to which the source may be bound; without one, on a new loop in a thread."""
+        """Read on the running event loop, because the source may be bound to it; else on a new loop in a thread."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -68,7 +68,7 @@ class TextFeed:
                 if self._stopped:
                     return
                 self._handle.append_text(piece)
-        except BaseException as error:  # boundary: the caller's code raised; its error is raised where packets are read
+        except BaseException as error:  # boundary: raised by the caller's iterator; re-raised where packets are read
             self._fail(error)
         else:
             self._handle.end_text()

@@ -1,7 +1,7 @@
 """Cache of cloned voices: encodes reference audio into a `ClonedVoice`, once for each recording.
 
-The cache lives as long as the engine and is limited in bytes. The key is a digest of samples and transcript, never a
-name, so callers that use the same name for different recordings cannot get each other's voice.
+The cache lives as long as the engine and has a size limit in bytes. The key is a digest of samples and transcript, not
+a name, so callers that use the same name for different recordings cannot get each other's voice.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from legato.models.voice import ClonedVoice
 from legato.types import TextToken
 
 
-class VoiceStore:
-    """Encodes references and keeps the most recently used voices. Thread-safe."""
+class VoiceCache:
+    """Encodes reference recordings and caches the most recently used voices. Thread-safe."""
 
     def __init__(
         self,
@@ -39,18 +39,18 @@ class VoiceStore:
         self._speaker = speaker
         self._limit_bytes = limit_bytes
         self._voices: OrderedDict[str, ClonedVoice] = OrderedDict()
-        self._encoding: dict[str, threading.Lock] = {}
+        self._key_locks: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
-        self.encoded = 0
+        self.num_encoded = 0
 
     @property
-    def kept_bytes(self) -> int:
+    def cached_bytes(self) -> int:
         """Size of all cached voices."""
         with self._lock:
-            return sum(map(_bytes, self._voices.values()))
+            return sum(map(_size_bytes, self._voices.values()))
 
-    def voice(self, samples: npt.NDArray[np.float32], transcript: tuple[TextToken, ...]) -> ClonedVoice:
-        """The voice of a reference: `samples` float32 [N] mono at the codec's rate, and its transcript's tokens.
+    def get_or_encode(self, samples: npt.NDArray[np.float32], transcript: tuple[TextToken, ...]) -> ClonedVoice:
+        """The voice of a reference: `samples` float32 [N] mono at the codec's rate, and the tokens of its transcript.
 
         Computed in the caller's thread. Concurrent calls for the same voice wait for one computation; calls for other
         voices do not. Without a transcript the voice has only a speaker vector. `UnsupportedError` if the checkpoint
@@ -61,9 +61,9 @@ class VoiceStore:
             if key in self._voices:
                 self._voices.move_to_end(key)
                 return self._voices[key]
-            encoding = self._encoding.setdefault(key, threading.Lock())
+            key_lock = self._key_locks.setdefault(key, threading.Lock())
         try:
-            with encoding:
+            with key_lock:
                 with self._lock:
                     cached = self._voices.get(key)
                 voice = cached if cached is not None else self._encode(key, samples, transcript)
@@ -71,14 +71,14 @@ class VoiceStore:
                     self._keep(voice)
         finally:
             with self._lock:
-                self._encoding.pop(key, None)
+                self._key_locks.pop(key, None)
         return voice
 
     def _keep(self, voice: ClonedVoice) -> None:
-        """Cache a voice and evict the least recently used ones. A voice larger than the limit is not kept."""
+        """Cache a voice and evict the least recently used ones. A voice larger than the limit is not cached."""
         self._voices[voice.key] = voice
         self._voices.move_to_end(voice.key)
-        while self._voices and sum(map(_bytes, self._voices.values())) > self._limit_bytes:
+        while self._voices and sum(map(_size_bytes, self._voices.values())) > self._limit_bytes:
             self._voices.popitem(last=False)
 
     def _encode(self, key: str, samples: npt.NDArray[np.float32], transcript: tuple[TextToken, ...]) -> ClonedVoice:
@@ -86,7 +86,7 @@ class VoiceStore:
             raise UnsupportedError(
                 "this checkpoint cannot clone a voice: only Base checkpoints have a speaker encoder", field="clone"
             )
-        self.encoded += 1
+        self.num_encoded += 1
         try:
             with torch.inference_mode():
                 recording = torch.from_numpy(samples).to(self._speaker.fc.weight.device)
@@ -103,13 +103,13 @@ class VoiceStore:
 
 
 def voice_key(samples: npt.NDArray[np.float32], transcript: tuple[TextToken, ...]) -> str:
-    """Digest of samples and transcript, the key of a voice."""
+    """Cache key of a voice: digest of its samples and transcript."""
     digest = hashlib.blake2b(np.ascontiguousarray(samples, dtype="<f4").tobytes(), digest_size=16)
     digest.update(repr(transcript).encode())
     return digest.hexdigest()
 
 
-def _bytes(voice: ClonedVoice) -> int:
+def _size_bytes(voice: ClonedVoice) -> int:
     tensors = [voice.speaker_vector, voice.codes]
     if voice.history is not None:
         tensors.extend(voice.history.tensors())

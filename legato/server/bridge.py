@@ -20,7 +20,7 @@ from typing import ParamSpec, Protocol, TypeVar
 from legato.api import Legato
 from legato.audio.formats import AudioFormat
 from legato.engine.flow_control import UNLIMITED, paced
-from legato.engine.handle import Opened, StreamHandle
+from legato.engine.handle import OpenedStream, StreamHandle
 from legato.engine.request import SpeechRequest
 from legato.engine.stats import StreamTiming
 from legato.engine.stream import StreamEvent
@@ -152,7 +152,7 @@ class AsyncStream:
     async def next_event(self, *, consume: bool = True) -> StreamEvent:
         """Wait for the next packet or error. Must not be called after the last one.
 
-        `consume`: report the frames as consumed. Otherwise the caller does, with `handle.consumed(frames)`.
+        `consume`: report the frames as consumed. Otherwise the caller does, with `handle.report_consumed(frames)`.
         """
         while not self._events:
             self._arrived.clear()
@@ -161,7 +161,7 @@ class AsyncStream:
         if isinstance(event, Packet):
             self.waiting_frames -= event.frames
             if consume:
-                self.handle.consumed(event.frames)
+                self.handle.report_consumed(event.frames)
             self._update_flow_control()
         return event
 
@@ -330,7 +330,7 @@ class Bridge:
             watcher(stream)
 
 
-def _cancel_abandoned(opening: Future[Opened]) -> None:
+def _cancel_abandoned(opening: Future[OpenedStream]) -> None:
     """Cancel a stream whose caller was cancelled while it was opening: no one else has a reference to it."""
     if not opening.cancelled() and opening.exception() is None:
         opening.result().handle.cancel()

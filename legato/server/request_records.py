@@ -78,7 +78,7 @@ def timing_json(timing: StreamTiming, *, encode_s: float = 0.0) -> dict[str, obj
     received_s = timing.marks.get(Mark.RECEIVED, 0.0)
     body: dict[str, object] = {
         "stages_ms": {name: round(1000 * stage_s, 3) for name, stage_s in timing.stages_s().items()},
-        "later_text_wait_ms": round(1000 * timing.later_text_wait_s, 3),
+        "later_text_wait_ms": round(1000 * timing.text_stall_s, 3),
         "packets_ms": [round(1000 * (at_s - received_s), 3) for at_s in timing.packet_s],
         "encode_ms": round(1000 * encode_s, 3),
     }

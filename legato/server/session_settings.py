@@ -9,7 +9,7 @@ from legato.engine.request import SpeechRequest
 from legato.errors import UnsupportedError
 from legato.server.state import ServerState
 from legato.session.playback import PlaybackLimits
-from legato.text.prompt import Instructions, instructions, resolve_language
+from legato.text.prompt import InstructSupport, instruct_support, resolve_language
 
 
 def limits_of(
@@ -30,11 +30,11 @@ def check_request(state: ServerState, request: SpeechRequest) -> None:
     """Raise the errors that the engine would raise for the first utterance, as far as no computation is needed."""
     config = state.tts.model.config
     resolve_language(config.talker, request.language, request.voice)
-    if request.speed != 1.0 and not state.tts.changes_speed:
+    if request.speed != 1.0 and not state.tts.supports_speed:
         raise UnsupportedError(
             f"a {config.kind} model cannot change its speed: use 1, not {request.speed:g}", field="speed"
         )
-    if request.instruct and instructions(config) is Instructions.REFUSED:
+    if request.instruct and instruct_support(config) is InstructSupport.UNSUPPORTED:
         raise UnsupportedError(
             f"a {config.kind} checkpoint does not support instructions: leave them out", field="instruct"
         )

@@ -52,7 +52,7 @@ class Readiness:
         """Why the engine is unhealthy. A long step is normal during warm-up, which may compile kernels."""
         if self.warm_up_failed:
             return "warm-up failed"
-        return self.health().fault(self.step_s if self.warm else math.inf)
+        return self.health().unhealthy_reason(self.step_s if self.warm else math.inf)
 
 
 @dataclass(slots=True)

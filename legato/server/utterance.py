@@ -59,7 +59,7 @@ class ActiveUtterance:
                     stream.handle.set_flow_control(paced(ahead_frames))
             case ConsumeFrames(frames=frames):
                 if stream is not None:
-                    stream.handle.consumed(frames)
+                    stream.handle.report_consumed(frames)
             case CancelStream():
                 if self.task is not None:
                     self.task.cancel()  # cancels the stream, whether it is open or still opening

@@ -1,9 +1,10 @@
-"""Rate a position between two words as a cut point: sentence end, clause, space, or no cut.
+"""Strength of a cut between two words: paragraph, sentence end, clause, space, or no cut.
 
 Stateless rules and word lists for the ten languages of the official models. `segmenter.py` decides which strength a
 segment of a given length needs.
 
-A missed sentence end only makes the segment longer; a false one is audible. Doubtful cases are not a sentence end.
+A missed sentence end only makes the segment longer, but a false one is audible. Ambiguous cases are therefore not
+treated as a sentence end.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Strength(IntEnum):
 
 _LATIN_STOPS = frozenset(".!?…")
 _UNSPACED_STOPS = frozenset("。！？｡‼⁇⁈⁉।॥؟۔።။។։")
-"""Full stops that end a sentence without a space after them."""
+"""Sentence-final marks that end a sentence without a space after them."""
 _FULL_WIDTH_DOT = "．"
 _STOPS = _LATIN_STOPS | _UNSPACED_STOPS | {_FULL_WIDTH_DOT}
 _LATIN_CLAUSES = frozenset(",;:–—")
@@ -53,24 +54,24 @@ _DOTTED_LETTERS = re.compile(r"(?:[^\W\d_]{1,3}\.)+[^\W\d_]{1,3}")
 _EDGE_MARKS = re.compile(r"^\W+")
 
 
-def cut_strength(token: str, gap: str, lead: str, char: str) -> Strength:
+def cut_strength(last_word: str, gap: str, lead: str, char: str) -> Strength:
     """Strength of a cut between `gap` and `lead`.
 
-    `token`: the previous word without spaces (its last characters suffice). `gap`: punctuation and spaces after it.
-    `lead`: punctuation directly before the next word. `char`: first character of the next word.
+    `last_word`: the previous word (its last characters suffice). `gap`: punctuation and spaces after it. `lead`:
+    punctuation directly before the next word. `char`: first character of the next word.
     """
     lines = gap.count("\n") + gap.count("\r") - gap.count("\r\n") + 2 * gap.count("\u2029") + 2 * gap.count("\f")
     if lines >= 2:
         return Strength.PARAGRAPH
-    if _is_abbreviation_dot(token, gap, char):
+    if _is_abbreviation_dot(last_word, gap, char):
         return Strength.NONE
-    strength = _by_marks(token, gap, lead, char)
+    strength = _by_marks(last_word, gap, lead, char)
     return max(strength, Strength.CLAUSE) if lines else strength
 
 
-def is_abbreviation(token: str, following: str) -> bool:
-    """True if a full stop after `token` probably belongs to an abbreviation (Dr, e.g, a.m, initials, 2)."""
-    word = _EDGE_MARKS.sub("", token)
+def is_abbreviation(last_word: str, following: str) -> bool:
+    """True if a full stop after `last_word` probably belongs to an abbreviation (Dr, e.g, a.m, initials, 2)."""
+    word = _EDGE_MARKS.sub("", last_word)
     if not word or is_wide(word[-1]):
         return False
     single_letter = len(word) == 1 and word.isalpha()
@@ -79,10 +80,10 @@ def is_abbreviation(token: str, following: str) -> bool:
     return single_letter or ordinal or listed or _DOTTED_LETTERS.fullmatch(word) is not None
 
 
-def _is_abbreviation_dot(token: str, gap: str, char: str) -> bool:
+def _is_abbreviation_dot(last_word: str, gap: str, char: str) -> bool:
     """True if the only full stop in the gap directly follows an abbreviation."""
     stops = [mark for mark in gap if mark in _STOPS]
-    return stops == ["."] and gap[0] == "." and not _has_clause_mark(gap) and is_abbreviation(token, char)
+    return stops == ["."] and gap[0] == "." and not _has_clause_mark(gap) and is_abbreviation(last_word, char)
 
 
 def _has_clause_mark(marks: str) -> bool:
@@ -93,22 +94,22 @@ def _has_space(marks: str) -> bool:
     return any(is_space(mark) for mark in marks)
 
 
-def _between_wide(token: str, char: str) -> bool:
-    return bool(token) and is_wide(token[-1]) and is_wide(char)
+def _between_wide(last_word: str, char: str) -> bool:
+    return bool(last_word) and is_wide(last_word[-1]) and is_wide(char)
 
 
-def _by_marks(token: str, gap: str, lead: str, char: str) -> Strength:
+def _by_marks(last_word: str, gap: str, lead: str, char: str) -> Strength:
     # A clause mark after the last full stop ("etc., and") makes it a clause boundary.
     last_stop = max((i for i, mark in enumerate(gap) if mark in _STOPS), default=-1)
     if last_stop >= 0 and not _has_clause_mark(gap[last_stop + 1 :]):
-        return _at_stop(token, gap, gap[last_stop + 1 :], lead, char)
+        return _at_stop(last_word, gap, gap[last_stop + 1 :], lead, char)
     if _has_clause_mark(gap) or " -" in gap:
-        return _at_clause(token, gap, lead, char)
-    return _at_space(token, gap, lead, char)
+        return _at_clause(last_word, gap, lead, char)
+    return _at_space(last_word, gap, lead, char)
 
 
-def _at_stop(token: str, gap: str, after: str, lead: str, char: str) -> Strength:
-    """Strength after full stops. `after`: the part of the gap after the last one."""
+def _at_stop(last_word: str, gap: str, after: str, lead: str, char: str) -> Strength:
+    """Strength after a sentence-final mark. `after`: the part of the gap after the last one."""
     stops = [mark for mark in gap if mark in _STOPS]
     spaced = _has_space(after)
     inside_quote = bool(after) and not spaced and not lead  # 「え！」と言う: the quote ends, the sentence continues
@@ -116,9 +117,9 @@ def _at_stop(token: str, gap: str, after: str, lead: str, char: str) -> Strength
     if any(mark in _UNSPACED_STOPS for mark in stops):
         return ends
     if _FULL_WIDTH_DOT in stops:
-        return ends if spaced or lead or is_wide(char) or is_wide(token[-1:] or " ") else Strength.NONE
+        return ends if spaced or lead or is_wide(char) or is_wide(last_word[-1:] or " ") else Strength.NONE
     if not spaced:  # 3.14, v1.2.0, example.com, wait...what
-        if not _between_wide(token, char):
+        if not _between_wide(last_word, char):
             return Strength.NONE
         trails_off = all(mark in ".…" for mark in stops) and (len(stops) > 1 or stops == ["…"])
         return Strength.CLAUSE if trails_off else ends
@@ -127,21 +128,21 @@ def _at_stop(token: str, gap: str, after: str, lead: str, char: str) -> Strength
     return Strength.SENTENCE
 
 
-def _at_clause(token: str, gap: str, lead: str, char: str) -> Strength:
+def _at_clause(last_word: str, gap: str, lead: str, char: str) -> Strength:
     """Strength after a clause mark such as a comma or dash."""
-    if not _has_space(gap) and not lead and token[-1:].isdecimal() and char.isdecimal():
+    if not _has_space(gap) and not lead and last_word[-1:].isdecimal() and char.isdecimal():
         return Strength.NONE  # 22,1 and 10:30, also in full-width characters
-    if _has_space(gap) or "—" in gap or any(mark in _WIDE_CLAUSES for mark in gap) or _between_wide(token, char):
+    if _has_space(gap) or "—" in gap or any(mark in _WIDE_CLAUSES for mark in gap) or _between_wide(last_word, char):
         return Strength.CLAUSE
     return Strength.NONE
 
 
-def _at_space(token: str, gap: str, lead: str, char: str) -> Strength:
-    """Strength of a gap without full stops and clause marks."""
+def _at_space(last_word: str, gap: str, lead: str, char: str) -> Strength:
+    """Strength of a gap without sentence-final marks and clause marks."""
     spaces = [mark for mark in gap if is_space(mark)]
     if not spaces:
         brackets = any(unicodedata.category(mark) in {"Pe", "Ps"} for mark in gap + lead)
-        return Strength.SPACE if brackets and (is_wide(char) or is_wide(token[-1:] or " ")) else Strength.NONE
-    if all(is_no_break_space(space) for space in spaces) or token[-1:].isdecimal():
+        return Strength.SPACE if brackets and (is_wide(char) or is_wide(last_word[-1:] or " ")) else Strength.NONE
+    if all(is_no_break_space(space) for space in spaces) or last_word[-1:].isdecimal():
         return Strength.NONE  # 9 a.m., 22,1 °C, 5 000
     return Strength.SPACE

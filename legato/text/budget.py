@@ -1,8 +1,8 @@
-"""Frame budget of a text, and a watchdog that stops loops and silence.
+"""Frame budget of a text, and a watchdog that stops streams with repeated or silent frames.
 
-The budget is a sum over characters, so it does not depend on how text is split. It is an upper bound (about 2.5 times a
-calm reading) for models that do not stop by themselves; a limit in the request replaces it. Each stream owns a
-`Watchdog`. All frame counts are for 80 ms frames, which all supported models have.
+The budget limits the frames of models that fail to stop by themselves; a limit in the request replaces it. It is a sum
+over characters, so it does not depend on how text is split, and is about 2.5 times the length of slow speech. Each
+stream has its own `Watchdog`. All frame counts assume 80 ms frames, which all supported models have.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from legato.text.characters import extends, is_space, is_speakable, is_wide
 from legato.types import FinishReason, Frame
 
 BASE_FRAMES = 24
-"""Base budget of every text: 1.9 s for the onset, one slow syllable and the pause after it."""
+"""Added once for every text: 1.9 s for the onset, one slow syllable and the pause after it."""
 WIDE_FRAMES = 4
-"""A Chinese, Japanese or Korean character: one syllable, 0.32 s (calm: 0.2 s)."""
+"""A Chinese, Japanese or Korean character: one syllable, 0.32 s (slow speech: 0.2 s)."""
 DIGIT_FRAMES = 9
 """A digit: 100 has three syllables, 77 has five."""
 CAPITAL_FRAMES = 5
 """A capital letter, which may be spelled out."""
 LETTER_FRAMES = 2
-"""Any other letter: 0.16 s (calm: 0.07 s)."""
+"""Any other letter: 0.16 s (slow speech: 0.07 s)."""
 SIGN_FRAMES = 6
 """A symbol that is read as a word (%, &, +, €), or an emoji."""
 PAUSE_FRAMES = 4
@@ -58,10 +58,10 @@ def frame_budget(text: str) -> int:
 class WatchdogRule:
     """Limits of the watchdog. Levels are the RMS of a frame's samples, full scale 1.
 
-    `silent_frames`: maximum run of silent frames (4 s, twice the longest pause of calm speech). A frame is silent below
+    `silent_frames`: maximum run of silent frames (4 s, twice the longest pause in slow speech). A frame is silent below
     `silence_floor` (-54 dBFS) or below `silence_ratio` of the loudest frame so far (-34 dB).
-    `repeat_frames`: maximum length of a loop of identical frames (3.2 s), which must also have `repeat_rounds` rounds.
-    Loop periods of up to `longest_loop_frames` (6 s, a phrase) are detected.
+    `repeat_frames`, `repeat_rounds`: a loop of identical frames is reported after both this many frames (3.2 s) and
+    this many repetitions. `longest_loop_frames`: longest period of a loop that is detected (6 s, a phrase).
     `stuck_frames`: maximum run of frames with the same codebook 0 (6.4 s, longer than any speech sound).
     """
 
@@ -76,9 +76,9 @@ class WatchdogRule:
 
 @dataclass(slots=True)
 class Watchdog:
-    """Detects loops and silence in one stream. Returns a finish reason, after which the state is reset, or `None`.
+    """Detects loops and silence in one stream. Its methods return a finish reason or None; a reason resets the state.
 
-    Frames are observed when they are sampled, levels when they are decoded. Both are in order, but levels may lag.
+    Frames are observed when they are sampled, levels when they are decoded. Both arrive in order; levels arrive later.
     """
 
     rule: WatchdogRule = field(default_factory=WatchdogRule)

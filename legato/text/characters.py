@@ -1,4 +1,4 @@
-"""Character classes for text processing: speakable, wide (CJK), white space, grapheme extender.
+"""Character classes for text processing: speakable, wide (CJK), white space, grapheme extend.
 
 Pure functions, independent of model and language. Used by the segmenter, the frame budget and the server.
 """

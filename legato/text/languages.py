@@ -1,6 +1,6 @@
-"""Codes of the languages that the official models speak, so that requests may say `en` or `en-US` instead of `english`.
+"""ISO 639-1 codes of the languages of the official models. Requests may use `en` or `en-US` instead of `english`.
 
-Pure functions. The codes are ISO 639-1; a region or script after them is ignored.
+Pure functions. A region or script after the code is ignored.
 """
 
 from __future__ import annotations

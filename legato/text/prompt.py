@@ -20,22 +20,22 @@ from legato.errors import (
     UnsupportedError,
 )
 from legato.text.languages import language_name
-from legato.types import NeedsText, PromptPlan, PromptRow, PromptSpec, TextLayout, TextToken, TextTrack
+from legato.types import IncrementalTokenizer, NeedsText, PromptPlan, PromptRow, PromptSpec, TextLayout, TextToken
 
 AUTO = "auto"
 WHOLE_TEXT = sys.maxsize
-"""`NeedsText.tokens` if the prompt contains the whole text, so the track must have ended."""
+"""`NeedsText.tokens` if the prompt contains the whole text, so that the tokenizer must have ended."""
 
 _DIALECT_HOME = "chinese"
 
 
-class Instructions(Enum):
-    """How a model handles a style instruction."""
+class InstructSupport(Enum):
+    """Whether a model supports a style instruction."""
 
     USED = "used"
     IGNORED = "ignored"
-    """The official 0.6B CustomVoice takes no instruction; the official package drops it silently."""
-    REFUSED = "refused"
+    """The official 0.6B CustomVoice does not support instructions; the official package drops them silently."""
+    UNSUPPORTED = "unsupported"
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
@@ -49,10 +49,10 @@ def allowed_languages(talker: TalkerConfig) -> tuple[str, ...]:
 
 
 def resolve_language(talker: TalkerConfig, language: str, speaker: str) -> str:
-    """Language for the tag block: "auto", a language, or the speaker's dialect.
+    """Language for the tag block of the prompt: "auto", a language, or the speaker's dialect.
 
-    Case is ignored, and codes such as `en` or `en-US` are accepted. If the speaker has a dialect, "auto" and "chinese"
-    become that dialect. Raises `UnknownLanguageError` with the allowed names.
+    Case is ignored, and codes such as `en` or `en-US` are accepted. For a speaker with a dialect, "auto" and "chinese"
+    select that dialect. Raises `UnknownLanguageError` with the allowed names.
     """
     name = language_name(language) or AUTO
     allowed = allowed_languages(talker)
@@ -73,39 +73,39 @@ def resolve_speaker(talker: TalkerConfig, speaker: str) -> int:
     return talker.speakers[name]
 
 
-def instructions(config: ModelConfig) -> Instructions:
-    """How the model handles an instruction. The caller reports `IGNORED` as a note and `REFUSED` as an error."""
+def instruct_support(config: ModelConfig) -> InstructSupport:
+    """Whether the model supports an instruction. Callers report `IGNORED` as a note and `UNSUPPORTED` as an error."""
     if config.kind == "voice_design":
-        return Instructions.USED
+        return InstructSupport.USED
     if config.kind == "custom_voice":
-        return Instructions.IGNORED if config.size == "0b6" else Instructions.USED
-    return Instructions.REFUSED
+        return InstructSupport.IGNORED if config.size == "0b6" else InstructSupport.USED
+    return InstructSupport.UNSUPPORTED
 
 
 # --- plan ------------------------------------------------------------------------------------------------------------
 
 
-def plan_prompt(talker: TalkerConfig, spec: PromptSpec, track: TextTrack) -> PromptPlan | NeedsText:
-    """Build the prompt, or return `NeedsText` if the track does not have all text that the prompt contains.
+def plan_prompt(talker: TalkerConfig, spec: PromptSpec, tokenizer: IncrementalTokenizer) -> PromptPlan | NeedsText:
+    """Build the prompt, or return `NeedsText` if `tokenizer` does not have all tokens that the prompt contains.
 
-    The plan does not depend on when this is called or how the text arrives. Raises `UnspeakableTextError` if the track
+    The plan does not depend on when this is called or how the text arrives. Raises `UnspeakableTextError` if the text
     ended without tokens, `UnknownLanguageError`, `UnknownVoiceError`, and `UnsupportedError` for a spec that the model
     does not support.
     """
-    if track.ended and not track.tokens:
+    if tokenizer.ended and not tokenizer.tokens:
         raise UnspeakableTextError("the text contains nothing that can be spoken", field="text")
     if isinstance(talker.text, PhoneTextConfig):
-        return _embedded_plan(talker, talker.text, spec, track)
+        return _embedded_plan(talker, talker.text, spec, tokenizer)
     if talker.language_ids is None:
         raise StateError("talker config with BPE text has no language ids")
     header = _header(talker, talker.text, talker.language_ids, spec)
     if spec.reference_frames:
         body = _clone_whole if spec.layout is TextLayout.WHOLE else _clone_streaming
-        return body(talker, talker.text, header, spec, track)
+        return body(talker, talker.text, header, spec, tokenizer)
     if spec.reference_text:
         raise UnsupportedError("a reference transcript requires the reference's codes", field="reference_text")
     plain = _plain_whole if spec.layout is TextLayout.WHOLE else _plain_streaming
-    return plain(talker, talker.text, header, track)
+    return plain(talker, talker.text, header, tokenizer)
 
 
 def _header(
@@ -132,37 +132,43 @@ def _header(
 
 
 def _plain_streaming(
-    talker: TalkerConfig, text: BpeTextConfig, header: tuple[PromptRow, ...], track: TextTrack
+    talker: TalkerConfig, text: BpeTextConfig, header: tuple[PromptRow, ...], tokenizer: IncrementalTokenizer
 ) -> PromptPlan | NeedsText:
-    """The first text token with codec BOS. After the prompt: one token per frame, then end of text."""
-    if not track.tokens:
+    """The prompt ends with the first text token and codec BOS. After it: one text token per frame, then end of text."""
+    if not tokenizer.tokens:
         return NeedsText(1)
-    first = PromptRow(text=track.tokens[0], code=talker.ids.bos)
-    return _official_plan(text, (*header, first), settled=len(header), consumed=1, end_of_text=True)
+    first = PromptRow(text=tokenizer.tokens[0], code=talker.ids.bos)
+    return _official_plan(text, (*header, first), fixed_prefix_len=len(header), next_text_index=1, end_of_text=True)
 
 
 def _plain_whole(
-    talker: TalkerConfig, text: BpeTextConfig, header: tuple[PromptRow, ...], track: TextTrack
+    talker: TalkerConfig, text: BpeTextConfig, header: tuple[PromptRow, ...], tokenizer: IncrementalTokenizer
 ) -> PromptPlan | NeedsText:
-    """All text and end of text with codec pads, then codec BOS."""
-    if not track.ended:
+    """The prompt contains all text and end of text (with codec pads), then codec BOS."""
+    if not tokenizer.ended:
         return NeedsText(WHOLE_TEXT)
-    tokens = (*track.tokens, (text.eos_id,))
+    tokens = (*tokenizer.tokens, (text.eos_id,))
     body = tuple(PromptRow(text=token, code=talker.ids.pad) for token in tokens)
     start = PromptRow(text=(text.pad_id,), code=talker.ids.bos)
-    return _official_plan(text, (*header, *body, start), settled=len(header), consumed=len(track.tokens))
+    return _official_plan(
+        text, (*header, *body, start), fixed_prefix_len=len(header), next_text_index=len(tokenizer.tokens)
+    )
 
 
 def _clone_streaming(
-    talker: TalkerConfig, text: BpeTextConfig, header: tuple[PromptRow, ...], spec: PromptSpec, track: TextTrack
+    talker: TalkerConfig,
+    text: BpeTextConfig,
+    header: tuple[PromptRow, ...],
+    spec: PromptSpec,
+    tokenizer: IncrementalTokenizer,
 ) -> PromptPlan | NeedsText:
-    """Transcript and text added to codec BOS and the reference frames. The rest follows, one token per frame."""
+    """Transcript and text are added to codec BOS and the reference frames. Remaining tokens follow, one per frame."""
     length = 1 + spec.reference_frames
     text_rows = max(0, length - len(spec.reference_text))
-    if len(track.tokens) < text_rows and not track.ended:
+    if len(tokenizer.tokens) < text_rows and not tokenizer.ended:
         return NeedsText(text_rows)
-    consumed = min(text_rows, len(track.tokens))
-    tokens = [*spec.reference_text[:length], *track.tokens[:consumed]]
+    next_text_index = min(text_rows, len(tokenizer.tokens))
+    tokens = [*spec.reference_text[:length], *tokenizer.tokens[:next_text_index]]
     fits = len(tokens) < length
     if fits:  # all text is in the prompt, so the end of text is, too
         tokens.append((text.eos_id,))
@@ -171,24 +177,30 @@ def _clone_streaming(
     return _official_plan(
         text,
         (*header, *rows),
-        settled=len(header) + min(len(spec.reference_text), length),
-        consumed=consumed,
-        feed_before=spec.reference_text[length:],
+        fixed_prefix_len=len(header) + min(len(spec.reference_text), length),
+        next_text_index=next_text_index,
+        leading_tokens=spec.reference_text[length:],
         end_of_text=not fits,
     )
 
 
 def _clone_whole(
-    talker: TalkerConfig, text: BpeTextConfig, header: tuple[PromptRow, ...], spec: PromptSpec, track: TextTrack
+    talker: TalkerConfig,
+    text: BpeTextConfig,
+    header: tuple[PromptRow, ...],
+    spec: PromptSpec,
+    tokenizer: IncrementalTokenizer,
 ) -> PromptPlan | NeedsText:
-    """Transcript, text and end of text with codec pads, then codec BOS and the reference frames with text pads."""
-    if not track.ended:
+    """Transcript, text and end of text (with codec pads), then codec BOS and the reference frames (with text pads)."""
+    if not tokenizer.ended:
         return NeedsText(WHOLE_TEXT)
-    tokens = (*spec.reference_text, *track.tokens, (text.eos_id,))
+    tokens = (*spec.reference_text, *tokenizer.tokens, (text.eos_id,))
     body = tuple(PromptRow(text=token, code=talker.ids.pad) for token in tokens)
     rows = _reference_rows(talker, [(text.pad_id,)] * (1 + spec.reference_frames))
-    settled = len(header) + len(spec.reference_text)
-    return _official_plan(text, (*header, *body, *rows), settled=settled, consumed=len(track.tokens))
+    fixed_prefix_len = len(header) + len(spec.reference_text)
+    return _official_plan(
+        text, (*header, *body, *rows), fixed_prefix_len=fixed_prefix_len, next_text_index=len(tokenizer.tokens)
+    )
 
 
 def _reference_rows(talker: TalkerConfig, tokens: Iterable[TextToken]) -> tuple[PromptRow, ...]:
@@ -203,27 +215,27 @@ def _official_plan(
     text: BpeTextConfig,
     rows: tuple[PromptRow, ...],
     *,
-    settled: int,
-    consumed: int,
-    feed_before: tuple[TextToken, ...] = (),
+    fixed_prefix_len: int,
+    next_text_index: int,
+    leading_tokens: tuple[TextToken, ...] = (),
     end_of_text: bool = False,
 ) -> PromptPlan:
     return PromptPlan(
         rows=rows,
-        settled=settled,
-        consumed=consumed,
-        feed_before=feed_before,
-        feed_after=((text.eos_id,),) if end_of_text else (),
-        pad=(text.pad_id,),
+        fixed_prefix_len=fixed_prefix_len,
+        next_text_index=next_text_index,
+        leading_tokens=leading_tokens,
+        trailing_tokens=((text.eos_id,),) if end_of_text else (),
+        pad_token=(text.pad_id,),
     )
 
 
 def _embedded_plan(
-    talker: TalkerConfig, text: PhoneTextConfig, spec: PromptSpec, track: TextTrack
+    talker: TalkerConfig, text: PhoneTextConfig, spec: PromptSpec, tokenizer: IncrementalTokenizer
 ) -> PromptPlan | NeedsText:
-    """Embedded voice: the speaker row, then text that is `audio_delay_frames` ahead of the audio.
+    """Prompt of the embedded voice: the speaker row, then text that is `audio_delay_frames` ahead of the audio.
 
-    `spec.layout` has no effect. The pad token consists of phone 0, which ends a track.
+    `spec.layout` has no effect. The pad token consists of phone 0, which marks the end of the text.
     """
     if spec.instruct or spec.speaker_vector or spec.reference_text or spec.reference_frames:
         raise UnsupportedError(
@@ -232,15 +244,22 @@ def _embedded_plan(
         )
     resolve_language(talker, spec.language, spec.speaker)
     delay = text.audio_delay_frames
-    if len(track.tokens) <= delay and not track.ended:
+    if len(tokenizer.tokens) <= delay and not tokenizer.ended:
         return NeedsText(delay + 1)
     pad: TextToken = (0,) * text.tables
-    consumed = min(delay + 1, len(track.tokens))
-    ahead = [*track.tokens[:consumed], *[pad] * (delay + 1 - consumed)]
+    next_text_index = min(delay + 1, len(tokenizer.tokens))
+    ahead = [*tokenizer.tokens[:next_text_index], *[pad] * (delay + 1 - next_text_index)]
     rows = [PromptRow(code=resolve_speaker(talker, spec.speaker))]
     rows += [PromptRow(text=token, code=talker.ids.pad) for token in ahead[:delay]]
     rows.append(PromptRow(text=ahead[delay], code=talker.ids.bos))
-    return PromptPlan(rows=tuple(rows), settled=1, consumed=consumed, feed_before=(), feed_after=(), pad=pad)
+    return PromptPlan(
+        rows=tuple(rows),
+        fixed_prefix_len=1,
+        next_text_index=next_text_index,
+        leading_tokens=(),
+        trailing_tokens=(),
+        pad_token=pad,
+    )
 
 
 def _is_english(talker: TalkerConfig) -> bool:

@@ -1,11 +1,11 @@
 """Split streamed text into segments. Each segment becomes one sequence of a stream.
 
-A stream owns one `Segmenter`, which holds the undecided text. Cuts depend only on the text, not on how it was split
-into pieces.
+Each stream has its own `Segmenter`, which holds the text that is not yet assigned to a segment. Cuts depend only on the
+text, not on how it was split into pieces.
 
-A cut is decided at the first speakable character after it, from the preceding text. A character's segment is
-therefore known when the character arrives. The exception is punctuation that may open the next word (a quote, a
-bracket, a bullet, a sign): up to `LOOK_AHEAD_CHARS` of it is held back until a word or a space follows.
+Whether to cut before a word is decided when its first character arrives, using only the text before it. A character's
+segment is therefore known when the character arrives. The exception is punctuation that may open the next word (a
+quote, a bracket, a bullet, a sign): up to `LOOK_AHEAD_CHARS` of it is held back until a word or a space follows.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from legato.text.boundary import Strength, cut_strength
 from legato.text.characters import extends, is_space, is_speakable, is_wide, joins_next
 
 LOOK_AHEAD_CHARS = 8
-"""Maximum number of further characters needed to assign a character to a segment (0 for letters)."""
+"""Maximum number of later characters needed to assign a character to a segment (0 for letters)."""
 
 _WIDE_WEIGHT = 3
-_TOKEN_CHARS = 32
+_LAST_WORD_CHARS = 32
 _GAP_CHARS = 32
 _BULLETS = frozenset("-–—*•·#+>")
 _OPENERS = frozenset("¿¡")
@@ -31,7 +31,7 @@ _OPENERS = frozenset("¿¡")
 class SegmentPiece:
     """Text of segment number `segment` (from 0). `closes`: this is the last piece of the segment.
 
-    A closing piece may be empty: the end of a sentence is often known only when the next one starts.
+    A closing piece may be empty, because the end of a sentence is often known only when the next one starts.
     """
 
     segment: int
@@ -43,10 +43,15 @@ class SegmentPiece:
 class SegmentRule:
     """Segment length limits. Lengths are in Latin characters; a CJK character counts as three.
 
-    A segment is closed by an empty line from `paragraph_chars` on and by a sentence end from `target_chars` on. Halfway
-    between `target_chars` and `max_chars` a clause mark or line break also closes it, at three quarters a space, and at
-    `max_chars` any grapheme boundary. Punctuation and spaces after the last word stay in the segment, so it may be
-    slightly longer than `max_chars`.
+    The longer a segment is, the weaker the cut that closes it:
+
+        length >= paragraph_chars              an empty line
+        length >= target_chars                 also a sentence end
+        1/2 of the way to max_chars            also a clause mark or line break
+        3/4 of the way to max_chars            also a space
+        length >= max_chars                    any grapheme boundary
+
+    Punctuation and spaces after the last word stay in the segment, so it may be slightly longer than `max_chars`.
     """
 
     paragraph_chars: int
@@ -55,7 +60,9 @@ class SegmentRule:
 
     def __post_init__(self) -> None:
         if not 0 < self.paragraph_chars <= self.target_chars < self.max_chars or self.max_chars < _WIDE_WEIGHT:
-            raise ValueError(f"segment lengths must rise: 0 < paragraph <= target < max (and max >= 3), not {self}")
+            raise ValueError(
+                f"required: 0 < paragraph_chars <= target_chars < max_chars and max_chars >= 3; got {self}"
+            )
 
     def min_strength(self, length: int) -> Strength | None:
         """Minimum cut strength that closes a segment of `length`; `None` if no cut is allowed yet."""
@@ -71,9 +78,9 @@ class SegmentRule:
 
 
 EMBEDDED_RULE = SegmentRule(paragraph_chars=12, target_chars=60, max_chars=300)
-"""The embedded voice was trained on single sentences: a segment has one or two."""
+"""The embedded voice was trained on single sentences, so a segment has one or two."""
 OFFICIAL_RULE = SegmentRule(paragraph_chars=300, target_chars=600, max_chars=1200)
-"""The official models handle long texts; a cut about every 40 s keeps the voice from drifting."""
+"""The official models support long texts. A cut about every 40 s of speech prevents drift of the voice."""
 
 
 def weighted_length(text: str) -> int:
@@ -92,9 +99,9 @@ class Segmenter:
         self._rule = rule
         self._segment = 0
         self._length = 0
-        self._has_letters = False
+        self._has_speakable = False
         self._previous = ""
-        self._token = ""  # last characters of the word before the gap
+        self._last_word = ""  # last characters of the word before the gap
         self._gap = ""  # punctuation and spaces after it, already released; repeated spaces are omitted
         self._lead = ""  # punctuation that may open the next word, held back
         self._released: list[str] = []
@@ -102,14 +109,14 @@ class Segmenter:
         self._ended = False
 
     def append(self, text: str) -> list[SegmentPiece]:
-        """Add text, split anywhere. Return the newly decided pieces, at most one per segment."""
+        """Add text, split anywhere. Returns the text that is now assigned, at most one piece per segment."""
         if self._ended:
             raise StateError("append() called after end() on a segmenter")
         for char in text:
             if extends(char) and self._previous:
                 self._add_extender(char)
             elif is_speakable(char):
-                self._add_letter(char)
+                self._add_speakable(char)
             elif is_space(char):
                 self._add_space(char)
             else:
@@ -118,7 +125,7 @@ class Segmenter:
         return self._take_pieces(closes=False)
 
     def end(self) -> list[SegmentPiece]:
-        """Finish the text and return the remaining pieces. The last piece closes the last segment."""
+        """End the text and return the remaining pieces. The last piece closes the last segment."""
         if self._ended:
             raise StateError("end() called twice on a segmenter")
         self._ended = True
@@ -152,7 +159,7 @@ class Segmenter:
             self._hold_back(char)
             return
         if not self._gap:
-            self._token = (self._token + char)[-_TOKEN_CHARS:]
+            self._last_word = (self._last_word + char)[-_LAST_WORD_CHARS:]
         self._release(char)
 
     def _hold_back(self, char: str) -> None:
@@ -161,7 +168,7 @@ class Segmenter:
             self._flush_lead()
 
     def _add_space(self, char: str) -> None:
-        if self._lead and char not in "\r\n\f\u2029" and self._lead_spans_blank():
+        if self._lead and char not in "\r\n\f\u2029" and self._lead_may_precede_space():
             self._hold_back(char)
             return
         self._flush_lead()
@@ -169,8 +176,11 @@ class Segmenter:
             self._extend_gap(char)
         self._release(char)
 
-    def _lead_spans_blank(self) -> bool:
-        """True if the held-back punctuation can be followed by a space: « Bonjour, or a bullet at a line start."""
+    def _lead_may_precede_space(self) -> bool:
+        """True if the held-back punctuation may be separated from the next word by a space, and still belong to it.
+
+        Examples: the quote in « Bonjour, and a bullet at the start of a line.
+        """
         if is_space(self._lead[-1]) or not (self._gap_ends_in_space() or not self._has_previous_word()):
             return False
         if all(_is_opening_mark(mark) for mark in self._lead):
@@ -179,7 +189,7 @@ class Segmenter:
         return at_line_start and all(mark in _BULLETS for mark in self._lead)
 
     def _has_previous_word(self) -> bool:
-        return bool(self._token or self._has_letters or self._segment)
+        return bool(self._last_word or self._has_speakable or self._segment)
 
     def _gap_ends_in_space(self) -> bool:
         return bool(self._gap) and is_space(self._gap[-1])
@@ -194,17 +204,17 @@ class Segmenter:
             self._extend_gap(char)
             self._release(char)
 
-    def _add_letter(self, char: str) -> None:
+    def _add_speakable(self, char: str) -> None:
         has_gap = bool(self._gap or self._lead)
-        strength = cut_strength(self._token, self._gap, self._lead, char) if has_gap else Strength.NONE
-        if self._has_letters and self._closes_segment(strength, char):
+        strength = cut_strength(self._last_word, self._gap, self._lead, char) if has_gap else Strength.NONE
+        if self._has_speakable and self._closes_segment(strength, char):
             self._pieces.append(SegmentPiece(self._segment, "".join(self._released), True))
             self._released = []
             self._segment += 1
             self._length = 0
-        self._update_token(char)
+        self._update_last_word(char)
         self._release(self._lead + char)
-        self._has_letters = True
+        self._has_speakable = True
         self._gap = self._lead = ""
 
     def _closes_segment(self, strength: Strength, char: str) -> bool:
@@ -213,12 +223,12 @@ class Segmenter:
         needed = self._rule.min_strength(self._length)
         return needed is not None and strength >= needed
 
-    def _update_token(self, char: str) -> None:
-        changes_script = bool(self._token) and is_wide(self._token[-1]) != is_wide(char)
+    def _update_last_word(self, char: str) -> None:
+        changes_script = bool(self._last_word) and is_wide(self._last_word[-1]) != is_wide(char)
         if changes_script or any(is_space(mark) for mark in self._gap):
-            self._token = self._lead + char
+            self._last_word = self._lead + char
         else:
-            self._token = (self._token + self._gap + self._lead + char)[-_TOKEN_CHARS:]
+            self._last_word = (self._last_word + self._gap + self._lead + char)[-_LAST_WORD_CHARS:]
 
 
 def _is_symbol(char: str) -> bool:

@@ -1,12 +1,12 @@
-"""BPE tokenizer of the official models, and `BpeTrack`, which tokenizes streamed text incrementally.
+"""BPE tokenizer of the official models, and `IncrementalBpeTokenizer` for streamed text.
 
 `BpeTokenizer` is the Qwen2 byte-level tokenizer of a checkpoint (`vocab.json`, `merges.txt`, `tokenizer_config.json`).
 
 Two differences from the official package:
-- The pre-tokenizer is Qwen's regular expression, with which the models were presumably trained. The official package
-  uses Mistral's for checkpoints in a local folder; `PreTokenizer.MISTRAL` selects it.
-- Special-token strings in client text, such as ``<tts_text_eod>``, are encoded as plain characters, never as control
-  ids. In the official package such text can end the speech. `BpeTokenizer.encode` is the official encoding.
+- The pre-tokenizer is Qwen's regular expression, which was presumably used in training. The official package uses
+  Mistral's for checkpoints in a local folder; `PreTokenizer.MISTRAL` selects that one.
+- Special-token strings in client text, such as ``<tts_text_eod>``, are encoded as plain characters, not as control
+  ids. In the official package such text can end the speech. `BpeTokenizer.encode` is the encoding of that package.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FILES = ("vocab.json", "merges.txt", "tokenizer_config.json")
 
 
 class PreTokenizer(Enum):
-    """Pre-tokenizer: splits text into the pieces within which BPE merges. The value is the regular expression."""
+    """Regular expression that splits text into pieces before BPE; merges do not cross pieces."""
 
     QWEN = (
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -44,7 +44,7 @@ class PreTokenizer(Enum):
 
 
 class BpeTokenizer:
-    """Tokenizer of one checkpoint. Immutable; can be shared between tracks."""
+    """Tokenizer of one checkpoint. Immutable; can be shared between sequences."""
 
     def __init__(self, folder: Path, pre_tokenizer: PreTokenizer) -> None:
         self.pre_tokenizer = pre_tokenizer
@@ -77,7 +77,7 @@ class BpeTokenizer:
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
     def encode_text(self, text: str) -> tuple[TextToken, ...]:
-        """Encode client text without leading and trailing white space. Equals the tokens of a `BpeTrack`."""
+        """Encode client text without leading and trailing white space, as `IncrementalBpeTokenizer` does."""
         normal = self.normalize(text.strip())
         return tuple(token for piece, _ in self.pre_tokenize(normal) for token in self.encode_piece(piece))
 
@@ -104,14 +104,13 @@ class BpeTokenizer:
         return [(token.id,) for token in self._model.tokenize(piece)]
 
 
-class BpeTrack:
-    """`TextTrack` of the official models.
+class IncrementalBpeTokenizer:
+    """`IncrementalTokenizer` of the official models.
 
-    Commit rule: a pre-tokenizer piece is committed once the next character is known. A white-space piece is committed
-    when the white space ends; with Mistral's expression a word is committed when its run of letters ends. The
-    look-ahead is thus one character after a word. Text without spaces is committed at the next punctuation mark or
-    space. Leading and trailing white space is dropped. The tokens equal `BpeTokenizer.encode_text` of the whole text,
-    however it is split.
+    A pre-tokenizer piece is committed once the next character is known, a white-space piece when the white space ends.
+    With Mistral's expression a word is committed when its run of letters ends. The look-ahead is thus one character
+    after a word. Text without spaces is committed at the next punctuation mark or space. Leading and trailing white
+    space is dropped. The tokens equal `BpeTokenizer.encode_text` of the whole text, however it is split.
     """
 
     def __init__(self, tokenizer: BpeTokenizer) -> None:
@@ -123,7 +122,7 @@ class BpeTrack:
     def append(self, text: str) -> None:
         """Add text, split anywhere, even between a letter and its combining mark."""
         if self._ended:
-            raise StateError("append() called after end() on a text track")
+            raise StateError("append() called after end() on a tokenizer")
         self._pending += text
         if not self._tokens:
             self._pending = self._pending.lstrip()
@@ -137,7 +136,7 @@ class BpeTrack:
     def end(self) -> None:
         """Finish the text: commit the rest without trailing white space."""
         if self._ended:
-            raise StateError("end() called twice on a text track")
+            raise StateError("end() called twice on a tokenizer")
         self._ended = True
         normal = self._tokenizer.normalize(self._pending.rstrip())
         self._pending = self._commit(normal, len(normal))
@@ -228,7 +227,7 @@ def _add_specials(tokenizer: Tokenizer, path: Path) -> None:
     for token_id, content, _ in entries:
         if tokenizer.token_to_id(content) != token_id:
             raise CheckpointError(
-                f"{path} gives {content!r} the id {token_id}, but after vocab.json it is "
-                f"{tokenizer.token_to_id(content)}: the files are not of one tokenizer",
+                f"{path} lists id {token_id} for {content!r}, but with vocab.json its id is "
+                f"{tokenizer.token_to_id(content)}: the files belong to different tokenizers",
                 field=path.name,
             )

@@ -55,10 +55,10 @@ def check_cuda_graphs(target: Target) -> Iterator[CheckLine]:
     model = target.model
     stack, dtype = model.config.talker.stack, model.cache_dtype
     cache = TalkerCache.allocate(stack, CAPTURED_ROWS + 1, NUM_POSITIONS + 1, dtype, target.device)
-    kv_pool = KVPool(cache, spare=1, poison=True)
+    kv_pool = KVPool(cache, padding_slots=1, poison=True)
     states = CodecStatePool(target.backend.decoder.initial_history(1))
     recorder = GraphRecorder(target.device)
-    state = EngineState(cache, states, spare_kv=kv_pool.spare, spare_codec=0)
+    state = EngineState(cache, states, spare_kv=kv_pool.padding_slot, spare_codec=0)
     captured = CapturedSteps(recorder, target.backend, state, (CAPTURED_ROWS,))
     yield from _talker(target, captured)
     yield from _frames(target, captured)
@@ -143,9 +143,9 @@ def _windows(target: Target, recorder: GraphRecorder) -> Iterator[CheckLine]:
     codes = target.random_codes(max(lengths), salt=12, rows=ROWS)
     whole, _ = decoder.forward(decoder.initial_history(ROWS), codes)
     tolerance = codec_tolerance(target.model.decoder, codes, whole)
-    pool = CodecPool(CodecStatePool(decoder.initial_history(CAPTURED_ROWS + 1)), spare=1)
+    pool = CodecPool(CodecStatePool(decoder.initial_history(CAPTURED_ROWS + 1)), padding_slots=1)
     cache = TalkerCache.allocate(target.model.config.talker.stack, 1, 1, target.model.cache_dtype, target.device)
-    state = EngineState(cache, pool.storage, spare_kv=0, spare_codec=pool.spare)
+    state = EngineState(cache, pool.storage, spare_kv=0, spare_codec=pool.padding_slot)
     captured = CapturedWindows(recorder, target.backend, state, (CAPTURED_ROWS,))
     oracle = torch.cat([whole[row, : length * decoder.frame_samples] for row, length in enumerate(lengths)])[None]
 

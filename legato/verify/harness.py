@@ -23,7 +23,7 @@ from legato.engine.codec_runner import CodecRunner, Window
 from legato.engine.codec_state import CodecPool
 from legato.engine.core import EngineContext, EngineCore
 from legato.engine.frontend import FrontEnd
-from legato.engine.kv_cache import KVPool, PrefixStore
+from legato.engine.kv_cache import KVPool, PrefixCache
 from legato.engine.model_runner import ModelRunner
 from legato.engine.registry import StreamRegistry
 from legato.engine.sequence import Sequence as TalkerSequence
@@ -124,8 +124,8 @@ class SteppedEngine:
         cache = TalkerCache.allocate(stack, config.kv_slots, config.max_seq_len, model.cache_dtype, target.device)
         self.kv = parts.kv_pool(cache, poison=True)
         self.codec = parts.codec_pool(CodecStatePool(target.backend.decoder.initial_history(config.max_num_seqs)))
-        rows = RowsPerCall.of(config, target.backend.batch_invariance)
-        prefixes = PrefixStore(config.prefix_cache_bytes)
+        rows = RowsPerCall.from_config(config, target.backend.batch_invariance)
+        prefixes = PrefixCache(config.prefix_cache_bytes)
         self.runner = parts.runner(target.backend, self.kv, rows_per_call=rows, prefixes=prefixes)
         self.runner.init_counters()
         codec_runner = CountingCodecRunner(target.backend, self.codec, rows_per_call=rows.codec)
@@ -188,7 +188,7 @@ class SteppedEngine:
     @property
     def all_slots_free(self) -> bool:
         """True if every slot is free and no stream or sequence is active."""
-        return self.kv.balanced and self.codec.balanced and not len(self._registry) and not self.runner.num_sequences
+        return self.kv.all_free and self.codec.all_free and not len(self._registry) and not self.runner.num_sequences
 
     def computed(self, client: Client) -> dict[str, int]:
         """Work done for a client so far, by kind."""

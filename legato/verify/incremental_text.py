@@ -14,7 +14,7 @@ import torch
 
 from legato.engine.frontend import FrontEnd
 from legato.text.segmenter import SegmentRule
-from legato.types import TextLayout, TextToken, TextTrack, WordSpan
+from legato.types import IncrementalTokenizer, TextLayout, TextToken, WordSpan
 from legato.verify.batching import compare_outcomes, same_shapes_tolerance
 from legato.verify.compare import TOKENS, Comparison, compare, equal_or_not, worst
 from legato.verify.harness import DEFAULT_PARTS, EngineParts, Outcome, SteppedEngine
@@ -97,28 +97,28 @@ def split_at_random(text: str, seed: int) -> list[str]:
 def compare_tokens(
     target: Target, speaker: str, text: str, pieces: Sequence[str], *, separately: bool = False
 ) -> Comparison:
-    """Tokens of the pieces against those of the whole text. `separately`: one track per alphanumeric piece."""
-    whole = tokens_of(target.front_end.track(speaker), [text])
+    """Tokens of the pieces against those of the whole text. `separately`: one tokenizer per alphanumeric piece."""
+    whole = tokens_of(target.front_end.new_tokenizer(speaker), [text])
     if separately:
         got = [
             token
             for piece in pieces
             if piece.isalnum()
-            for token in tokens_of(target.front_end.track(speaker), [piece])
+            for token in tokens_of(target.front_end.new_tokenizer(speaker), [piece])
         ]
     else:
-        got = tokens_of(target.front_end.track(speaker), pieces)
+        got = tokens_of(target.front_end.new_tokenizer(speaker), pieces)
     width = len(whole[0])
     a, b = (torch.tensor(each, dtype=torch.int64).reshape(len(each), width) for each in (got, whole))
     return equal_or_not(compare(a, b, ("token", "id"), stage="text tokens", limit=TOKENS.limit))
 
 
-def tokens_of(track: TextTrack, pieces: Sequence[str]) -> list[TextToken]:
+def tokens_of(tokenizer: IncrementalTokenizer, pieces: Sequence[str]) -> list[TextToken]:
     """All tokens of a text that arrives in `pieces`."""
     for piece in pieces:
-        track.append(piece)
-    track.end()
-    return list(track.tokens)
+        tokenizer.append(piece)
+    tokenizer.end()
+    return list(tokenizer.tokens)
 
 
 def run_stream(target: Target, pieces: Sequence[str], steps: int, parts: EngineParts = DEFAULT_PARTS) -> Outcome:
@@ -134,31 +134,31 @@ def run_stream(target: Target, pieces: Sequence[str], steps: int, parts: EngineP
     return engine.outcome(client)
 
 
-class EarlyEndTrack:
-    """A track that reports the end of its text as soon as it has a token."""
+class EarlyEndTokenizer:
+    """A tokenizer that reports the end of its text as soon as it has a token."""
 
-    def __init__(self, track: TextTrack) -> None:
-        self._track = track
+    def __init__(self, tokenizer: IncrementalTokenizer) -> None:
+        self._tokenizer = tokenizer
 
     def append(self, text: str) -> None:
-        """Pass on to the track."""
-        self._track.append(text)
+        """Pass on to the tokenizer."""
+        self._tokenizer.append(text)
 
     def end(self) -> None:
-        """Pass on to the track."""
-        self._track.end()
+        """Pass on to the tokenizer."""
+        self._tokenizer.end()
 
     @property
     def tokens(self) -> Sequence[TextToken]:
-        return self._track.tokens
+        return self._tokenizer.tokens
 
     @property
     def ended(self) -> bool:
-        return len(self._track.tokens) > 0
+        return len(self._tokenizer.tokens) > 0
 
     @property
     def words(self) -> Sequence[WordSpan]:
-        return self._track.words
+        return self._tokenizer.words
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,22 +168,22 @@ class EarlyEndFrontEnd:
     inner: FrontEnd
 
     @property
-    def segments(self) -> SegmentRule:
-        return self.inner.segments
+    def segment_rule(self) -> SegmentRule:
+        return self.inner.segment_rule
 
     @property
-    def ends_with_track(self) -> bool:
-        return self.inner.ends_with_track
+    def ends_with_text(self) -> bool:
+        return self.inner.ends_with_text
 
     @property
-    def changes_speed(self) -> bool:
-        return self.inner.changes_speed
+    def supports_speed(self) -> bool:
+        return self.inner.supports_speed
 
-    def track(self, speaker: str, speed: float = 1.0) -> TextTrack:
-        return EarlyEndTrack(self.inner.track(speaker, speed))
+    def new_tokenizer(self, speaker: str, speed: float = 1.0) -> IncrementalTokenizer:
+        return EarlyEndTokenizer(self.inner.new_tokenizer(speaker, speed))
 
-    def instruct(self, text: str) -> tuple[TextToken, ...]:
-        return self.inner.instruct(text)
+    def encode_instruction(self, text: str) -> tuple[TextToken, ...]:
+        return self.inner.encode_instruction(text)
 
-    def reference(self, transcript: str) -> tuple[TextToken, ...]:
-        return self.inner.reference(transcript)
+    def encode_transcript(self, transcript: str) -> tuple[TextToken, ...]:
+        return self.inner.encode_transcript(transcript)

@@ -15,18 +15,18 @@ from itertools import groupby
 from rich.table import Table
 from rich.text import Text
 
-from legato.html_report import cell, facts_list, html_document, section, table
+from legato.html_report import cell, html_document, metadata_list, section, table
 from legato.verify.compare import FirstDifference
 from legato.verify.results import BAD, CheckLine, ExecutionInfo, Kind, Report, Verdict
 
-SCHEMA = "legato-verify-1"
+SCHEMA = "legato-verify-2"
 COLUMNS = ("check", "setting", "device", "dtype", "batch", "max abs", "max rel", "limit", "result")
 _RIGHT_ALIGNED = frozenset({"batch", "max abs", "max rel", "limit"})
 _TERMINAL_STYLE = {
     Verdict.EQUAL: "green",
-    Verdict.CAUGHT: "green",
+    Verdict.DETECTED: "green",
     Verdict.DIFFERENT: "bold red",
-    Verdict.NOT_CAUGHT: "bold red",
+    Verdict.NOT_DETECTED: "bold red",
     Verdict.MEASURED: "yellow",
     Verdict.NOT_APPLICABLE: "dim",
 }
@@ -77,7 +77,7 @@ def fold(lines: Sequence[CheckLine], *, every_line: bool) -> list[list[CheckLine
 
 
 def terminal_row(similar: Sequence[CheckLine]) -> list[Text]:
-    """The line closest to its limit, or furthest beyond it, represents all similar lines."""
+    """Table row of similar lines. It shows the line that is closest to its limit or exceeds it most."""
     worst = max(similar, key=closeness)
     setting = worst.setting or worst.note
     if len(similar) > 1:
@@ -88,7 +88,7 @@ def terminal_row(similar: Sequence[CheckLine]) -> list[Text]:
 
 
 def closeness(line: CheckLine) -> float:
-    """How close a claim came to failing, or a control to being missed."""
+    """How close a claim was to failing, or a fault to not being detected."""
     ratio = line.comparison.max_abs / line.tolerance.limit if line.tolerance.limit else line.comparison.max_abs
     return -ratio if line.kind is Kind.CONTROL else ratio
 
@@ -112,7 +112,7 @@ def to_json(report: Report) -> str:
     value: JsonValue = {
         "schema": SCHEMA,
         "passed": report.passed,
-        "facts": dict(report.facts),
+        "metadata": dict(report.metadata),
         "counts": {verdict.value: count for verdict, count in tally.verdicts.items()},
         "groups_without_control": list(tally.without_control),
         "lines": [line_value(line) for line in report.lines],
@@ -171,9 +171,9 @@ def number(value: float) -> JsonValue:
 HTML_COLUMNS = (*COLUMNS[:5], "path", *COLUMNS[5:], "first difference")
 _HTML_CLASS = {
     Verdict.EQUAL: "good",
-    Verdict.CAUGHT: "good",
+    Verdict.DETECTED: "good",
     Verdict.DIFFERENT: "bad",
-    Verdict.NOT_CAUGHT: "bad",
+    Verdict.NOT_DETECTED: "bad",
     Verdict.MEASURED: "measured",
     Verdict.NOT_APPLICABLE: "none",
 }
@@ -196,20 +196,20 @@ tr.bad td { background: var(--band); }
 INTRODUCTION = (
     "Each claim compares two computations that must agree: one in windows, batched or from saved state, and one in a "
     "single call without other requests. Each control is the same comparison with an injected fault, which must be "
-    "detected. Tokens and noise are fixed; nothing here says how fast anything is. A relative error is the largest "
-    "error divided by the oracle's largest value."
+    "detected. Tokens and noise are fixed. Speed is not measured. The relative error is the largest error divided by "
+    "the largest reference value."
 )
 
 
 def to_html(report: Report) -> str:
     """A self-contained page with every line. Model names and error messages are escaped."""
-    name = dict(report.facts).get("model", "")
+    name = dict(report.metadata).get("model", "")
     verdict = "good" if report.passed else "bad"
     reasons = "\n".join(f"<li>{escape(reason)}</li>" for reason in legend(report))
     parts = [
         f'<p class="verdict {verdict}">{escape(str(report.tally))}</p>',
         f"<p>{escape(INTRODUCTION)}</p>",
-        facts_list(report.facts),
+        metadata_list(report.metadata),
     ]
     for group, lines in groupby(report.lines, key=lambda line: line.group):
         parts.append(section(group, table((cell(each, tag="th") for each in HTML_COLUMNS), map(html_row, lines))))

@@ -20,9 +20,9 @@ class Kind(Enum):
     CONTROL = "control"
     """The same comparison with an injected fault: the results must *not* agree."""
     MEASURED = "measured"
-    """An agreement that is not guaranteed: reported, never counted as passed."""
+    """A comparison whose agreement is not guaranteed: reported, but not counted as passed."""
     NOT_APPLICABLE = "not applicable"
-    """This checkpoint or device lacks the feature: counted separately, never as passed."""
+    """The checkpoint or device lacks the feature: counted separately, not as passed."""
 
 
 class Verdict(Enum):
@@ -30,13 +30,13 @@ class Verdict(Enum):
 
     EQUAL = "equal"
     DIFFERENT = "DIFFERENT"
-    CAUGHT = "caught"
-    NOT_CAUGHT = "NOT CAUGHT"
+    DETECTED = "detected"
+    NOT_DETECTED = "NOT DETECTED"
     MEASURED = "measured"
     NOT_APPLICABLE = "not applicable"
 
 
-BAD = frozenset({Verdict.DIFFERENT, Verdict.NOT_CAUGHT})
+BAD = frozenset({Verdict.DIFFERENT, Verdict.NOT_DETECTED})
 """Verdicts that fail a run."""
 
 
@@ -65,14 +65,14 @@ class CheckLine:
 
     @property
     def verdict(self) -> Verdict:
-        """A claim holds at or below its tolerance; a control is caught above it."""
+        """A claim holds if the difference is within the tolerance. A fault is detected if the difference exceeds it."""
         if self.kind is Kind.NOT_APPLICABLE:
             return Verdict.NOT_APPLICABLE
         if self.kind is Kind.MEASURED:
             return Verdict.MEASURED
         within = self.comparison.max_abs <= self.tolerance.limit
         if self.kind is Kind.CONTROL:
-            return Verdict.NOT_CAUGHT if within else Verdict.CAUGHT
+            return Verdict.NOT_DETECTED if within else Verdict.DETECTED
         return Verdict.EQUAL if within else Verdict.DIFFERENT
 
     @property
@@ -90,7 +90,7 @@ class Tally:
 
     @property
     def passed(self) -> bool:
-        """True if all claims hold, all controls are caught, and every group with claims has a control."""
+        """True if all claims hold, all injected faults are detected, and every group with claims has a control."""
         return not any(self.verdicts[each] for each in BAD) and not self.without_control and self.claims > 0
 
     @property
@@ -99,12 +99,12 @@ class Tally:
 
     @property
     def controls(self) -> int:
-        return self.verdicts[Verdict.CAUGHT] + self.verdicts[Verdict.NOT_CAUGHT]
+        return self.verdicts[Verdict.DETECTED] + self.verdicts[Verdict.NOT_DETECTED]
 
     def __str__(self) -> str:
         parts = [
             f"{self.verdicts[Verdict.EQUAL]} of {self.claims} claims hold",
-            f"{self.verdicts[Verdict.CAUGHT]} of {self.controls} controls caught",
+            f"{self.verdicts[Verdict.DETECTED]} of {self.controls} injected faults detected",
         ]
         if self.verdicts[Verdict.MEASURED]:
             parts.append(f"{self.verdicts[Verdict.MEASURED]} measured only")
@@ -116,7 +116,7 @@ class Tally:
 
 
 def tally(lines: Sequence[CheckLine]) -> Tally:
-    """Count the lines. A group with claims and without a control proves nothing and fails the run."""
+    """Count the lines. A group with claims but without a control fails the run, because it may not detect faults."""
     claiming = dict.fromkeys(line.group for line in lines if line.kind is Kind.CLAIM)
     controlled = {line.group for line in lines if line.kind is Kind.CONTROL}
     counts = {verdict: sum(line.verdict is verdict for line in lines) for verdict in Verdict}
@@ -125,9 +125,9 @@ def tally(lines: Sequence[CheckLine]) -> Tally:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All lines of a run, and its facts (model, device, dtypes, seed, ...) as names and values in order."""
+    """All lines of a run, and its metadata (model, device, dtypes, seed, ...) as names and values in order."""
 
-    facts: tuple[tuple[str, str], ...]
+    metadata: tuple[tuple[str, str], ...]
     lines: tuple[CheckLine, ...]
 
     @property

@@ -91,7 +91,7 @@ def verify_model(
             for line in run_group(group, GROUPS[group], target):
                 lines.append(line)
                 progress(Progress(group, number, len(chosen), len(lines)))
-    return Report(facts_of(target, name, chosen), tuple(lines))
+    return Report(metadata_of(target, name, chosen), tuple(lines))
 
 
 def run_group(group: str, check: Check, target: Target) -> Iterator[CheckLine]:
@@ -109,8 +109,8 @@ def run_group(group: str, check: Check, target: Target) -> Iterator[CheckLine]:
         )
 
 
-def facts_of(target: Target, name: str, groups: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The facts needed to repeat the run. No date and no run time, so that reports of equal runs are equal."""
+def metadata_of(target: Target, name: str, groups: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Metadata needed to repeat the run. No date and no run time, so that reports of equal runs are equal."""
     config = target.model.config
     return (
         ("model", name),
@@ -118,7 +118,7 @@ def facts_of(target: Target, name: str, groups: Sequence[str]) -> tuple[tuple[st
         ("device", device_name(target.device)),
         ("talker and code predictor", target.talker_format),
         ("codec", dtype_name(target.codec_dtype)),
-        ("computed by", description_of(target.backend, cuda_graphs=target.cuda_graphs)),
+        ("backend", description_of(target.backend, cuda_graphs=target.cuda_graphs)),
         ("depth", target.depth.name),
         ("groups", "all" if len(groups) == len(GROUPS) else ", ".join(groups)),
         ("seed", str(target.seed)),

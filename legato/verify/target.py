@@ -15,10 +15,10 @@ import torch
 from legato.backends.base import Backend
 from legato.config.engine import EngineConfig
 from legato.config.quantization import NONE
-from legato.engine.frontend import FrontEnd, front_end_of
-from legato.engine.request import Reference, SpeechRequest, resolve
+from legato.engine.frontend import FrontEnd, create_front_end
+from legato.engine.request import Reference, SpeechRequest, resolve_request
 from legato.engine.stream import StreamRequest
-from legato.engine.voice_cache import VoiceStore
+from legato.engine.voice_cache import VoiceCache
 from legato.errors import StateError
 from legato.types import DEFAULT_PACKET_FRAMES, TextLayout
 from legato.verify.compare import RELATIVE_LIMIT
@@ -80,7 +80,7 @@ class Target:
 
     backend: Backend
     front_end: FrontEnd
-    voices: VoiceStore
+    voices: VoiceCache
     depth: Depth
     seed: int
     cuda_graphs: bool = True
@@ -96,10 +96,10 @@ class Target:
         modules = (model.talker, model.code_predictor, model.decoder)
         if any(parameter.is_meta for module in modules for parameter in module.parameters()):
             raise StateError("the reference weights were released: load the backend with keep_reference=True")
-        voices = VoiceStore(backend.decoder, model.encoder, model.speaker_encoder, limit_bytes=2**28)
+        voices = VoiceCache(backend.decoder, model.encoder, model.speaker_encoder, limit_bytes=2**28)
         return Target(
             backend=backend,
-            front_end=front_end_of(model),
+            front_end=create_front_end(model),
             voices=voices,
             depth=depth,
             seed=seed,
@@ -193,7 +193,7 @@ class Target:
             packet_frames=packets,
             max_frames=max_frames or self.depth.speech_frames,
         )
-        return resolve(speech, self.model.config, self.front_end, self.voices, whole_text=True).request
+        return resolve_request(speech, self.model.config, self.front_end, self.voices, whole_text=True).request
 
     def reference(self, *, salt: int = 0) -> npt.NDArray[np.float32]:
         """A synthetic reference recording, 1.2 s: a gliding tone with overtones and a little noise."""

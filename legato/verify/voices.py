@@ -13,7 +13,7 @@ from torch import Tensor
 
 from legato.engine.kv_cache import KVCopy, KVPool
 from legato.engine.leases import KVLease
-from legato.engine.voice_cache import VoiceStore
+from legato.engine.voice_cache import VoiceCache
 from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool
 from legato.models.voice import ClonedVoice
 from legato.types import Frame
@@ -98,9 +98,9 @@ def check_voices(target: Target) -> Iterator[CheckLine]:
     yield line("snapshot of another recording", lengths, from_other, Kind.CONTROL)
 
 
-def voice_of(target: Target, store: VoiceStore, *, salt: int = 0) -> ClonedVoice:
+def voice_of(target: Target, store: VoiceCache, *, salt: int = 0) -> ClonedVoice:
     """The voice of the reference recording with a transcript; another `salt` gives another recording."""
-    return store.voice(target.reference(salt=salt), target.front_end.reference(TRANSCRIPT))
+    return store.get_or_encode(target.reference(salt=salt), target.front_end.encode_transcript(TRANSCRIPT))
 
 
 def snapshot_of(voice: ClonedVoice) -> CodecHistory:
@@ -135,7 +135,7 @@ def used_twice(target: Target, voice: ClonedVoice) -> CheckLine:
 def encoded_again(target: Target, voice: ClonedVoice) -> CheckLine:
     """The recording encoded by an empty voice cache: the same codes and the same history."""
     model = target.model
-    store = VoiceStore(target.backend.decoder, model.encoder, model.speaker_encoder, limit_bytes=2**28)
+    store = VoiceCache(target.backend.decoder, model.encoder, model.speaker_encoder, limit_bytes=2**28)
     again = voice_of(target, store)
     parts = [compare_codes(frames_of(again), frames_of(voice), stage="reference codes")]
     for a, b in zip(snapshot_of(again).tensors(), snapshot_of(voice).tensors(), strict=True):

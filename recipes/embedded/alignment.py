@@ -77,7 +77,7 @@ def align(phonemes: str, durations_25ms: Sequence[int]) -> Aligned:
 def quarter_track(aligned: Aligned, *, lead_samples: float, frames: int) -> list[tuple[int, int, int, int]]:
     """Text tokens of a sentence whose first phone starts at `lead_samples`: `frames` tokens of four phone ids.
 
-    Boundaries are rounded cumulative lengths with at least one quarter per phone, as in `EnglishTrack`.
+    Boundaries are rounded cumulative lengths with at least one quarter per phone, as in `PhoneTokenizer`.
     """
     ids = [_PHONE_IDS["sil"]] * max(0, round(lead_samples / QUARTER_SAMPLES))
     end, time = len(ids), lead_samples / QUARTER_SAMPLES

@@ -144,15 +144,15 @@ def predicted_waves(texts: Sequence[str], speaker: str, decode: Decode, seed: in
     from sizes import DURATION, LOOK_AHEAD_PHONES, TALKER
 
     from legato.models.durations import DurationNet, SpeakerDurations
+    from legato.text.english.phone_tokenizer import PhoneTokenizer
     from legato.text.english.phones import INVENTORY
-    from legato.text.english.track import EnglishTrack
 
     net = DurationNet(phones=len(INVENTORY), speakers=len(SPEAKERS), sizes=DURATION, look_ahead=LOOK_AHEAD_PHONES)
     net.load_state_dict(torch.load(train_durations.CHECKPOINT))
     row = SPEAKERS.index(speaker)
     tracks = []
     for text in texts:
-        track = EnglishTrack(TALKER.text, SpeakerDurations(net.eval(), row))
+        track = PhoneTokenizer(TALKER.text, SpeakerDurations(net.eval(), row))
         track.append(text)
         track.end()
         tracks.append((row, torch.tensor(list(track.tokens))))

@@ -82,12 +82,12 @@ def called() -> tuple[TorchBackend, KVPool]:
     noise = torch.randn(cache.keys.shape, generator=torch.Generator().manual_seed(5))
     cache.keys.copy_(noise)
     cache.values.copy_(noise.flip(-1))
-    return device_backend(), KVPool(cache, spare=1)
+    return device_backend(), KVPool(cache, padding_slots=1)
 
 
 def state_of(backend: TorchBackend, pool: KVPool, codec: CodecPool | None = None) -> EngineState:
     codec = codec or codec_pool(backend)
-    return EngineState(pool.cache, codec.storage, pool.spare, codec.spare)
+    return EngineState(pool.cache, codec.storage, pool.padding_slot, codec.padding_slot)
 
 
 def captured_steps() -> tuple[CapturedSteps, KVPool]:
@@ -118,7 +118,7 @@ def test_captured_talker_steps_equal_calls_and_write_no_other_slot() -> None:
             plain.cache,
             filled(frames, size),
             filled(tokens, size),
-            KVRows(filled(slots, size, plain.spare)),
+            KVRows(filled(slots, size, plain.padding_slot)),
             filled(positions, size),
             span=fitting((4, 8, 16), span),
         )
@@ -200,8 +200,10 @@ def test_non_finite_row_does_not_affect_others() -> None:
     assert graph.sample_first(given).finite.tolist() == [True, False]
 
 
-def codec_pool(backend: TorchBackend, spare: int = 1) -> CodecPool:
-    return CodecPool(CodecStatePool(backend.decoder.initial_history(SLOTS + spare)), spare=spare)
+def codec_pool(backend: TorchBackend, padding_slots: int = 1) -> CodecPool:
+    return CodecPool(
+        CodecStatePool(backend.decoder.initial_history(SLOTS + padding_slots)), padding_slots=padding_slots
+    )
 
 
 def test_captured_codec_windows_equal_calls_over_whole_streams() -> None:
@@ -237,13 +239,13 @@ def test_padding_slots_are_never_leased_and_required() -> None:
     backend, pool = called()
     leases = [pool.acquire(SequenceId(at)) for at in range(SLOTS)]
     assert pool.free == 0
-    assert pool.spare not in [lease.slot for lease in leases]
+    assert pool.padding_slot not in [lease.slot for lease in leases]
     codec = codec_pool(backend)
     taken = [codec.acquire(StreamId(at)).slot for at in range(SLOTS)]
-    assert codec.spare not in taken
-    for without in (KVPool(pool.cache), codec_pool(backend, spare=0)):
-        with pytest.raises(StateError, match="without a spare slot"):
-            _ = without.spare
+    assert codec.padding_slot not in taken
+    for without in (KVPool(pool.cache), codec_pool(backend, padding_slots=0)):
+        with pytest.raises(StateError, match="without padding slots"):
+            _ = without.padding_slot
 
 
 def test_graphs_are_captured_on_cuda_only_and_bound_to_one_engine() -> None:

@@ -45,12 +45,12 @@ def make_request(
         loop="closed",
         concurrency=concurrency,
         rate_hz=0.0,
-        text_tokens_s=0.0,
+        text_tokens_per_s=0.0,
         input_characters=10 + number,
         layout="streaming",
         packet_frames=(4,),
         max_frames=0,
-        start_ms=0.0,
+        prebuffer_ms=0.0,
         max_num_seqs=4,
         included=IncludedWork(text_front_end=True, reference_encoding=False, device_copies=False),
     )
@@ -75,7 +75,7 @@ def make_audio(
         first_sound_ms=sum(stages_ms),
         first_audible_ms=sum(stages_ms) + 40,
         leading_silence_ms=40.0,
-        later_text_wait_ms=0.0,
+        text_stall_ms=0.0,
         arrived_ms=tuple(arrived),
         piece_samples=(7680,) * len(arrived),
         underruns=underruns,
@@ -106,7 +106,7 @@ def make_record(
     )
 
 
-def make_batch(mode: str = "default", streams: int = 4, total_frames_s: float = 20.0) -> BatchRecord:
+def make_batch(mode: str = "default", streams: int = 4, total_frames_per_s: float = 20.0) -> BatchRecord:
     return BatchRecord(
         machine=MACHINE,
         model=MODEL,
@@ -115,10 +115,10 @@ def make_batch(mode: str = "default", streams: int = 4, total_frames_s: float = 
         mode=mode,
         streams=streams,
         frames=8,
-        talker_frames_s=1.0,
-        predictor_frames_s=1.0,
-        codec_frames_s=1.0,
-        total_frames_s=total_frames_s,
+        talker_frames_per_s=1.0,
+        predictor_frames_per_s=1.0,
+        codec_frames_per_s=1.0,
+        total_frames_per_s=total_frames_per_s,
         audio_s_per_s=1.6,
         prefill_s=0.1,
         other_s=0.1,

@@ -11,7 +11,7 @@ import pytest
 from legato.bench.batch import batch_tables, deterministic_slowdown
 from legato.bench.jsonl import read_lines
 from legato.bench.records import RECORD_TYPES, BatchRecord
-from legato.cli.main import EXIT_OK, EXIT_REFUSED, main
+from legato.cli.main import EXIT_OK, EXIT_USAGE, main
 from tests.bench.sample_records import MODEL, make_batch
 from tests.conftest import TinyCheckpoint
 
@@ -20,7 +20,7 @@ def test_deterministic_slowdown_is_the_ratio_of_total_rates() -> None:
     rows = [make_batch("default", 4, 40.0), make_batch("deterministic", 4, 16.0), make_batch("default", 8, 50.0)]
     assert deterministic_slowdown(rows) == {4: 2.5}
     (table,) = batch_tables(rows)
-    assert "2.50 times as long at 4" in table.note
+    assert "2.50x (4 streams)" in table.note
     assert [each[:2] for each in table.rows] == [("default", "4"), ("deterministic", "4"), ("default", "8")]
 
 
@@ -44,14 +44,14 @@ def test_batch_command_reports_all_sizes_in_both_modes(
     for record in records:
         assert isinstance(record, BatchRecord)
         assert record.frames == 4 * record.streams
-        parts = (record.talker_frames_s, record.predictor_frames_s, record.codec_frames_s)
-        assert all(rate > 0 for rate in (*parts, record.total_frames_s, record.audio_s_per_s))
-        assert record.total_frames_s <= min(record.predictor_frames_s, record.codec_frames_s)
+        parts = (record.talker_frames_per_s, record.predictor_frames_per_s, record.codec_frames_per_s)
+        assert all(rate > 0 for rate in (*parts, record.total_frames_per_s, record.audio_s_per_s))
+        assert record.total_frames_per_s <= min(record.predictor_frames_per_s, record.codec_frames_per_s)
         assert record.peak_bytes > record.slot_bytes > 0
         assert (record.packet_frames, record.machine.threads) == ((4,), 1)
     assert set(got["deterministic_slowdown"]) == {"1", "3"}
 
 
 def test_invalid_batches_option_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "batch", "--batches", "1,x"]) == EXIT_REFUSED
+    assert main(["bench", "batch", "--batches", "1,x"]) == EXIT_USAGE
     assert "--batches" in capsys.readouterr().err

@@ -66,7 +66,7 @@ def test_reference_encoding_is_recorded_where_the_times_include_it(
 def test_load_command_writes_records(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
     line = ["bench", "load", str(tiny_checkpoint("tiny-custom-voice")), *SHORT, "--transport", "in-process"]
-    assert main([*line, "--at-once", "1,2", "--requests", "2", "--records", str(file)]) == EXIT_OK
+    assert main([*line, "--concurrency", "1,2", "--requests", "2", "--records", str(file)]) == EXIT_OK
     assert [record.request.concurrency for record in requests(file)] == [1, 1, 2, 2]
     assert main([*line, "--rates", "50", "--max-num-seqs", "2", "--requests", "2", "--records", str(file)]) == EXIT_OK
     assert [(record.request.loop, record.request.rate_hz) for record in requests(file)] == [("open", 50.0)] * 2
@@ -76,7 +76,7 @@ def test_load_command_writes_records(tiny_checkpoint: TinyCheckpoint, tmp_path: 
     ("command", "options"),
     [
         ("latency", [*SHORT, "--transport", "in-process", "--requests", "1", "--warm-up", "0"]),
-        ("load", [*SHORT, "--transport", "in-process", "--requests", "1", "--at-once", "1"]),
+        ("load", [*SHORT, "--transport", "in-process", "--requests", "1", "--concurrency", "1"]),
         ("batch", ["--batches", "1", "--frames", "2", "--max-seq-len", "128", "--threads", "1"]),
         ("memory", ["--max-num-seqs", "1", "--frames", "2", "--max-seq-len", "128", "--threads", "1"]),
     ],
@@ -107,8 +107,8 @@ def test_cuda_graphs_option_reaches_every_engine_and_backends_are_recorded(
         output = capsys.readouterr().err
         assert all(f"legato: {note}\n" in output for note in notes)
         # The option has no effect on a CPU and is not recorded.
-        facts = [json.loads(record)["model"] for record in file.read_text(encoding="utf-8").splitlines()]
-        assert {each["computed_by"] for each in facts} == {"; ".join(notes)}
+        metadata = [json.loads(record)["model"] for record in file.read_text(encoding="utf-8").splitlines()]
+        assert {each["backend"] for each in metadata} == {"; ".join(notes)}
 
 
 def test_repeated_run_has_the_same_command_line() -> None:

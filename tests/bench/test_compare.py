@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from legato.bench.compare import HIGHER, LOWER, compare, comparison_tables
 from legato.bench.jsonl import to_json, write_lines
 from legato.bench.records import ALL_STAGES, RequestRecord
-from legato.cli.main import EXIT_OK, EXIT_REFUSED, main
+from legato.cli.main import EXIT_OK, EXIT_USAGE, main
 from tests.bench.sample_records import MODEL, make_audio, make_batch, make_record, make_request
 
 
@@ -67,8 +67,8 @@ def test_differences_are_listed_and_do_not_prevent_pairing() -> None:
 
 
 def test_higher_rate_is_faster() -> None:
-    row = make_batch(total_frames_s=20.0)
-    (ratio,) = compare([row], [replace(row, total_frames_s=30.0)]).ratios
+    row = make_batch(total_frames_per_s=20.0)
+    (ratio,) = compare([row], [replace(row, total_frames_per_s=30.0)]).ratios
     assert ratio.geometric_mean == pytest.approx(1.5)
     assert (ratio.direction, ratio.b_faster) == (HIGHER, 1)
 
@@ -94,7 +94,7 @@ def test_compare_command_prints_ratios_and_writes_html_and_json(
 def test_files_without_common_requests_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a = written(tmp_path / "a.jsonl", [make_record(make_request(0))])
     b = written(tmp_path / "b.jsonl", [make_record(make_request(0, concurrency=3))])
-    assert main(["bench", "compare", a, b]) == EXIT_REFUSED
+    assert main(["bench", "compare", a, b]) == EXIT_USAGE
     assert "no request in common" in capsys.readouterr().err
 
 

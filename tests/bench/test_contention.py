@@ -9,7 +9,7 @@ from pathlib import Path
 from legato.bench.contention import busy_processes, contention_tables
 from legato.bench.jsonl import read_lines
 from legato.bench.records import RECORD_TYPES, ContentionRecord
-from legato.cli.main import EXIT_OK, EXIT_REFUSED, main
+from legato.cli.main import EXIT_OK, EXIT_USAGE, main
 from tests.bench.sample_records import MACHINE, MODEL
 from tests.conftest import TinyCheckpoint
 
@@ -63,4 +63,4 @@ def test_every_case_is_measured_in_every_round(tiny_checkpoint: TinyCheckpoint, 
 
 
 def test_other_devices_are_refused() -> None:
-    assert main(["bench", "contention", "--device", "cuda"]) == EXIT_REFUSED
+    assert main(["bench", "contention", "--device", "cuda"]) == EXIT_USAGE

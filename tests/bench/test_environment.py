@@ -1,4 +1,4 @@
-"""Model facts of a record: the parameter count is independent of quantization and packing; backends are recorded."""
+"""Model metadata of a record: the parameter count is independent of quantization and packing; backends are recorded."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_parameter_count_is_independent_of_quantization_and_packing(kind: str, t
 
 def test_backends_are_recorded_from_the_loader(tiny_checkpoint: TinyCheckpoint) -> None:
     backend = load_backend(tiny_checkpoint("tiny-custom-voice"))
-    facts: ModelInfo = model_info("tiny", backend, cuda_graphs=False)
-    assert facts.computed_by == description_of(backend)
-    assert backend.description[-1] in facts.computed_by
-    assert "graphs" not in facts.computed_by
+    metadata: ModelInfo = model_info("tiny", backend, cuda_graphs=False)
+    assert metadata.backend == description_of(backend)
+    assert backend.description[-1] in metadata.backend
+    assert "graphs" not in metadata.backend

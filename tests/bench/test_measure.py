@@ -81,7 +81,7 @@ def test_stages_are_contiguous_and_leave_nothing_unaccounted(latency: list[Reque
 
 
 def test_client_buffering_is_counted_as_playout(tiny_target: Target, transports: dict[str, Transport]) -> None:
-    workload = replace(WORKLOAD, start_ms=200.0)
+    workload = replace(WORKLOAD, prebuffer_ms=200.0)
     *_, record = measure_latency(tiny_target, [transports["websocket"]], workload, Repetitions(1))
     audio = served(record)
     assert audio.stages_ms["playout"] == pytest.approx(audio.first_sound_ms - audio.arrived_ms[0], abs=0.01)
@@ -92,16 +92,16 @@ def test_client_buffering_is_counted_as_playout(tiny_target: Target, transports:
 @pytest.mark.parametrize("name", ["in-process", "websocket"])
 def test_slow_text_counts_as_input_wait(name: str, tiny_target: Target, transports: dict[str, Transport]) -> None:
     """A word is spoken when it is complete: nine pieces at twenty per second."""
-    workload = replace(WORKLOAD, texts=("Donaudampfschifffahrtsgesellschaft fahren.",), text_tokens_s=20.0)
+    workload = replace(WORKLOAD, texts=("Donaudampfschifffahrtsgesellschaft fahren.",), text_tokens_per_s=20.0)
     *_, record = measure_latency(tiny_target, [transports[name]], workload, Repetitions(1))
     audio = served(record)
-    assert record.request.text_tokens_s == 20.0
+    assert record.request.text_tokens_per_s == 20.0
     assert audio.stages_ms["input wait"] > 300
 
 
 def test_http_rejects_text_at_a_rate(transports: dict[str, Transport]) -> None:
-    with pytest.raises(InputError, match="whole text"):
-        transports["http"].synthesize(replace(WORKLOAD, text_tokens_s=10.0).utterance(0))
+    with pytest.raises(InputError, match="does not support --text-rate"):
+        transports["http"].synthesize(replace(WORKLOAD, text_tokens_per_s=10.0).utterance(0))
 
 
 @pytest.mark.parametrize("name", TRANSPORTS)
@@ -133,8 +133,8 @@ def test_first_audible_sample_follows_the_leading_silence() -> None:
     samples[7200:] = 8000
     record = ServerRecord(id="", route="", input_tokens=3, frames=5, sample_rate_hz=rate_hz, timing=timing)
     response = Response(sent_s=0.4, pieces=((1.0, samples[:4800]), (1.1, samples[4800:])), server_record=record)
-    for start_ms, start_s in ((0.0, 1.0), (300.0, 1.1)):
-        audio = audio_metrics(record, response, start_ms=start_ms)
+    for prebuffer_ms, start_s in ((0.0, 1.0), (300.0, 1.1)):
+        audio = audio_metrics(record, response, prebuffer_ms=prebuffer_ms)
         assert audio.first_sound_ms == pytest.approx(1000 * (start_s - 0.4), abs=0.01)
         assert audio.leading_silence_ms == pytest.approx(300)
         assert audio.first_audible_ms == pytest.approx(audio.first_sound_ms + 300, abs=0.01)

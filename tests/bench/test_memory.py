@@ -13,7 +13,7 @@ from legato.bench import memory
 from legato.bench.jsonl import read_lines
 from legato.bench.memory import memory_use
 from legato.bench.records import RECORD_TYPES, MemoryRecord
-from legato.cli.main import EXIT_OK, EXIT_REFUSED, main
+from legato.cli.main import EXIT_OK, EXIT_USAGE, main
 from tests.conftest import TinyCheckpoint
 
 STAGES = ["program", "weights", "KV slots, all positions written", "all streams active, peak"]
@@ -63,7 +63,7 @@ def test_unsupported_system_is_rejected(
     tiny_checkpoint: TinyCheckpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(memory, "_SMAPS", Path("/nowhere/smaps"))
-    assert main(["bench", "memory", str(tiny_checkpoint("tiny-custom-voice"))]) == EXIT_REFUSED
+    assert main(["bench", "memory", str(tiny_checkpoint("tiny-custom-voice"))]) == EXIT_USAGE
     assert "/nowhere/smaps" in capsys.readouterr().err
 
 

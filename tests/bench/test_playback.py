@@ -36,9 +36,9 @@ def test_late_piece_is_an_underrun() -> None:
 
 
 def test_buffering_delays_the_start_and_avoids_the_underrun() -> None:
-    got = simulate_playback(pieces((2.0, 100), (2.15, 100), (2.3, 100)), RATE_HZ, start_ms=150)
+    got = simulate_playback(pieces((2.0, 100), (2.15, 100), (2.3, 100)), RATE_HZ, prebuffer_ms=150)
     assert (got.start_s, got.audible_s, got.underruns) == (2.15, 2.15, 0)
-    assert simulate_playback(pieces((2.0, 100), (2.15, 100)), RATE_HZ, start_ms=5000).start_s == 2.15
+    assert simulate_playback(pieces((2.0, 100), (2.15, 100)), RATE_HZ, prebuffer_ms=5000).start_s == 2.15
 
 
 def test_inaudible_audio_is_silence_to_its_end() -> None:
@@ -61,11 +61,11 @@ def test_silence_ends_with_the_first_loud_window() -> None:
     st.sampled_from([0.0, 50.0, 200.0]),
 )
 def test_playback_matches_the_sample_by_sample_reference(
-    sent: list[tuple[float, int]], silent: int, start_ms: float
+    sent: list[tuple[float, int]], silent: int, prebuffer_ms: float
 ) -> None:
     arrivals = np.cumsum([gap for gap, _ in sent])
     piece_arrivals = [(float(at_s), count) for at_s, (_, count) in zip(arrivals, sent, strict=True)]
-    got = simulate_playback(pieces(*piece_arrivals, silent=silent), RATE_HZ, start_ms=start_ms)
+    got = simulate_playback(pieces(*piece_arrivals, silent=silent), RATE_HZ, prebuffer_ms=prebuffer_ms)
     plays_s, underrun_s = list[float](), 0.0
     for at_s, count in piece_arrivals:
         for _ in range(count):

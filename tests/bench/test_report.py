@@ -28,12 +28,12 @@ from legato.bench.rendering import (
     to_html,
     to_rich,
 )
-from legato.bench.report import facts_of, tables
+from legato.bench.report import metadata_of, tables
 from legato.bench.report import to_html as report_html
 from legato.bench.report import to_json as report_json
 from legato.bench.request_report import PUBLISHED, table2
 from legato.bench.summary import summaries
-from legato.cli.main import EXIT_OK, EXIT_REFUSED, main
+from legato.cli.main import EXIT_OK, EXIT_USAGE, main
 from tests.bench.sample_records import MODEL, STAGES_MS, make_audio, make_batch, make_record, make_request
 
 BATCH = make_batch()
@@ -96,32 +96,32 @@ def test_table_shows_the_same_cells_in_terminal_and_html() -> None:
         ReportTable("a", ("b", "c"), (("d",),))
 
 
-# --- JSON and facts ---------------------------------------------------------------------------------------------------
+# --- JSON and metadata -----------------------------------------------------------------------------------------------
 
 
 def test_json_has_every_case_and_the_facts() -> None:
     got = json.loads(report_json([*latency_and_load(), BATCH]))
     assert [case["case"]["request"]["concurrency"] for case in got["cases"]] == [1, 1, 3, 6]
     assert got["cases"][1]["stages_ms"]["codec"]["p50"] == STAGES_MS[ALL_STAGES.index("codec")]
-    assert got["batches"][0]["total_frames_s"] == 20.0
-    facts = got["facts"]
-    assert (facts["talker dtype"], facts["quantization"], facts["threads"]) == ("float32", "none", "1")
-    assert (facts["included in the times"], facts["packet frames"]) == ("text front end", "[4]")
-    assert facts["not included"] == "reference encoding, device copies"
-    assert facts["seconds of audio"] == "0.64"
+    assert got["batches"][0]["total_frames_per_s"] == 20.0
+    metadata = got["metadata"]
+    assert (metadata["talker dtype"], metadata["quantization"], metadata["threads"]) == ("float32", "none", "1")
+    assert (metadata["included in the times"], metadata["packet frames"]) == ("text front end", "[4]")
+    assert metadata["not included"] == "reference encoding, device copies"
+    assert metadata["seconds of audio"] == "0.64"
 
 
 def test_differing_facts_are_all_listed() -> None:
     other = replace(make_record(), model=replace(MODEL, talker_dtype="bfloat16"), synchronized=False)
-    facts = dict(facts_of([make_record(), other]))
-    assert facts["talker dtype"] == "float32; bfloat16"
-    assert facts["stage ends"] == "device synchronized; host clock"
+    metadata = dict(metadata_of([make_record(), other]))
+    assert metadata["talker dtype"] == "float32; bfloat16"
+    assert metadata["stage ends"] == "device synchronized; host clock"
 
 
 def test_backends_are_listed_if_recorded() -> None:
-    compiled = replace(make_record(), model=replace(MODEL, computed_by="layers compiled for this CPU"))
-    assert "computed by" not in dict(facts_of([make_record()]))
-    assert dict(facts_of([make_record(), compiled]))["computed by"] == "layers compiled for this CPU"
+    compiled = replace(make_record(), model=replace(MODEL, backend="layers compiled for this CPU"))
+    assert "backend" not in dict(metadata_of([make_record()]))
+    assert dict(metadata_of([make_record(), compiled]))["backend"] == "layers compiled for this CPU"
 
 
 # --- page and plots ---------------------------------------------------------------------------------------------------
@@ -217,18 +217,18 @@ def test_report_command_combines_files(tmp_path: Path, capsys: pytest.CaptureFix
 def test_file_without_records_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "one.jsonl"
     file.write_text('{"schema": "something"}\n')
-    assert main(["bench", "report", str(file)]) == EXIT_REFUSED
-    assert "one.jsonl:1 is not a legato-bench-2 record" in capsys.readouterr().err
+    assert main(["bench", "report", str(file)]) == EXIT_USAGE
+    assert "one.jsonl:1 is not a legato-bench-3 record" in capsys.readouterr().err
 
 
 def test_missing_output_folder_is_rejected_before_measuring(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "latency", "--html", "/nowhere/page.html"]) == EXIT_REFUSED
-    assert "there is no folder '/nowhere'" in capsys.readouterr().err
+    assert main(["bench", "latency", "--html", "/nowhere/page.html"]) == EXIT_USAGE
+    assert "folder '/nowhere' does not exist" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["latency", "load"])
 def test_text_rate_over_http_is_rejected(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", command, "--text-rate", "50", "--transport", "http"]) == EXIT_REFUSED
+    assert main(["bench", command, "--text-rate", "50", "--transport", "http"]) == EXIT_USAGE
     assert "HTTP sends the whole text" in capsys.readouterr().err
 
 

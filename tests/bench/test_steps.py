@@ -39,7 +39,7 @@ from legato.bench.roofline import (
     stored_bytes,
     talker_cost,
 )
-from legato.cli.main import EXIT_OK, EXIT_REFUSED, main
+from legato.cli.main import EXIT_OK, EXIT_USAGE, main
 from legato.config.checkpoint import read_model_config
 from legato.models.codec.decoder import CodecDecoder
 from legato.models.talker.state import TalkerCache
@@ -58,19 +58,19 @@ def tiny(tiny_checkpoint: TinyCheckpoint) -> Backend:
 
 
 def test_bandwidth_is_that_of_the_largest_measured_set_within_the_working_set() -> None:
-    assert ROOFLINE.bytes_s(MIB // 2) == 100.0
-    assert ROOFLINE.bytes_s(64 * MIB - 1) == 100.0
-    assert ROOFLINE.bytes_s(64 * MIB) == 20.0
-    assert ROOFLINE.bytes_s(10**12) == 10.0
-    assert ROOFLINE.flops_s("float32") == 7.0
+    assert ROOFLINE.bytes_per_s(MIB // 2) == 100.0
+    assert ROOFLINE.bytes_per_s(64 * MIB - 1) == 100.0
+    assert ROOFLINE.bytes_per_s(64 * MIB) == 20.0
+    assert ROOFLINE.bytes_per_s(10**12) == 10.0
+    assert ROOFLINE.flops_per_s("float32") == 7.0
 
 
 def test_roofline_is_measured_for_every_working_set_and_dtype() -> None:
     found = measure_roofline(torch.device("cpu"), lambda: None, working_sets_mib=(1, 2), seconds=0.0)
     assert [each.working_set_mib for each in found.reads] == [1, 2]
     assert [each.dtype for each in found.gemm] == ["float32", "bfloat16", "int8"]
-    assert all(each.bytes_s > 0 for each in found.reads)
-    assert all(each.flops_s > 0 for each in found.gemm)
+    assert all(each.bytes_per_s > 0 for each in found.reads)
+    assert all(each.flops_per_s > 0 for each in found.gemm)
 
 
 def test_slow_gemm_is_skipped_at_larger_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_slow_gemm_is_skipped_at_larger_sizes(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(roofline, "GEMM_SIZES", (64, 128))
     found = measure_roofline(torch.device("cpu"), lambda: None, working_sets_mib=(1,), seconds=0.0)
     assert set(tried) == {64}
-    assert found.flops_s("int8") > 2 * 64**3 / 0.05
+    assert found.flops_per_s("int8") > 2 * 64**3 / 0.05
 
 
 def test_official_codec_has_the_known_macs_per_frame(tmp_path: Path) -> None:
@@ -171,9 +171,7 @@ def test_steps_command_reports_every_part_with_its_limits(
     assert all((step.limit_ms > 0) == (step.part != "sampling") for step in steps)
     engine_steps = [record.engine_step for record in got if isinstance(record, EngineStepRecord)]
     assert [engine_step.rows for engine_step in engine_steps] == [2]
-    assert all(
-        "codec" in record.model.computed_by for record in got if isinstance(record, StepRecord | EngineStepRecord)
-    )
+    assert all("codec" in record.model.backend for record in got if isinstance(record, StepRecord | EngineStepRecord))
     for engine_step in engine_steps:
         assert 0 < engine_step.gemm_ms < engine_step.step_ms
         assert 0 < engine_step.overhead < 1
@@ -197,10 +195,10 @@ def test_step_timing_gives_frames_per_second_and_limit() -> None:
         memory_limit_ms=8.0,
         compute_limit_ms=20.0,
     )
-    assert step.frames_s == pytest.approx(200.0)
+    assert step.frames_per_s == pytest.approx(200.0)
     assert step.limit_ms == 20.0
 
 
 def test_invalid_batches_option_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "steps", "--batches", "0"]) == EXIT_REFUSED
+    assert main(["bench", "steps", "--batches", "0"]) == EXIT_USAGE
     assert "--batches" in capsys.readouterr().err

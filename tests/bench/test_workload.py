@@ -13,11 +13,11 @@ from legato.bench.workload import TEXTS, Workload, arrival_times_s, reference_to
 
 
 @given(st.text(max_size=200), st.floats(0.5, 200.0))
-def test_text_pieces_arrive_at_the_given_rate(text: str, tokens_s: float) -> None:
-    pieces = text_at_rate(text, tokens_s)
+def test_text_pieces_arrive_at_the_given_rate(text: str, tokens_per_s: float) -> None:
+    pieces = text_at_rate(text, tokens_per_s)
     assert "".join(piece for _, piece in pieces) == text
     assert all(len(piece) == 4 for _, piece in pieces[:-1])
-    assert [at_s for at_s, _ in pieces] == pytest.approx([number / tokens_s for number in range(len(pieces))])
+    assert [at_s for at_s, _ in pieces] == pytest.approx([number / tokens_per_s for number in range(len(pieces))])
 
 
 @given(st.floats(0.1, 50.0), st.integers(1, 40), st.integers(0, 9))

@@ -14,7 +14,7 @@ from legato.backends.base import description_of
 from legato.backends.select import load_backend
 from legato.cli import doctor_checks, loading, models
 from legato.cli.doctor_checks import Finding
-from legato.cli.main import EXIT_FAILED, EXIT_OK, EXIT_REFUSED, main
+from legato.cli.main import EXIT_FAILED, EXIT_OK, EXIT_USAGE, main
 from legato.cli.model_options import ModelOptions
 from legato.config.checkpoint import read_model_config
 from legato.kernels.build import Unavailable
@@ -75,11 +75,11 @@ def test_quantize_writes_a_checkpoint_and_measures_its_error(
     assert main(["quantize", source, str(folder)]) == EXIT_OK
     assert "int8" in capsys.readouterr().err
     assert read_model_config(folder).quantization == "int8"
-    assert main(["quantize", source, str(folder)]) == EXIT_REFUSED
+    assert main(["quantize", source, str(folder)]) == EXIT_USAGE
     assert "not empty" in capsys.readouterr().err
-    assert main(["quantize", source]) == EXIT_REFUSED
-    assert "--changes" in capsys.readouterr().err
-    assert main(["quantize", source, "--changes", "4", "--threads", "1"]) == EXIT_OK
+    assert main(["quantize", source]) == EXIT_USAGE
+    assert "--compare-positions" in capsys.readouterr().err
+    assert main(["quantize", source, "--compare-positions", "4", "--threads", "1"]) == EXIT_OK
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     assert [row[0] for row in rows] == [*map(str, range(len(rows) - 1)), "all"]
     assert all(0 < float(error) < 0.2 and 0.5 < float(same) <= 1 for _, error, same in rows)
@@ -93,17 +93,26 @@ def test_quantize_accepts_the_model_as_an_option(
     assert read_model_config(folder).quantization == "int8"
     capsys.readouterr()
     for arguments in (["--model", source, "a", "b"], ["a", "b", "c"], [], [source, str(folder / "config.json")]):
-        assert main(["quantize", *arguments]) == EXIT_REFUSED
+        assert main(["quantize", *arguments]) == EXIT_USAGE
         assert capsys.readouterr().err.startswith("Usage:")
 
 
-def test_synth_writes_a_checkpoint_and_refuses_a_non_empty_folder(tmp_path: Path, capsys: Capture) -> None:
+def test_random_checkpoint_is_written_only_to_a_new_or_empty_folder(tmp_path: Path, capsys: Capture) -> None:
+    folder = tmp_path / "new"
+    assert main(["random-checkpoint", "--architecture", "tiny-embedded", str(folder)]) == EXIT_OK
+    assert (folder / "config.json").is_file()
+    assert main(["random-checkpoint", "--architecture", "tiny-embedded", str(folder)]) == EXIT_USAGE
+    assert "error in folder" in capsys.readouterr().err
+    assert main(["random-checkpoint", "--architecture", "giant", str(tmp_path / "other")]) == EXIT_USAGE
+
+
+def test_old_command_name_works_with_a_note(tmp_path: Path, capsys: Capture) -> None:
     folder = tmp_path / "new"
     assert main(["synth", "--like", "tiny-embedded", str(folder)]) == EXIT_OK
     assert (folder / "config.json").is_file()
-    assert main(["synth", "--like", "tiny-embedded", str(folder)]) == EXIT_REFUSED
-    assert "error in folder" in capsys.readouterr().err
-    assert main(["synth", "--like", "giant", str(tmp_path / "other")]) == EXIT_REFUSED
+    error = capsys.readouterr().err
+    assert "legato: synth is deprecated; use random-checkpoint\n" in error
+    assert "legato: --like is deprecated; use --architecture\n" in error
 
 
 def test_verify_writes_its_reports(
@@ -117,17 +126,17 @@ def test_verify_writes_its_reports(
     outputs = ["--json", str(as_json), "--html", str(page)]
     assert main(["verify", str(folder), "--quick", "--seed", "3", *outputs]) == EXIT_OK
     captured = capsys.readouterr()
-    assert "PASSED: 7 of 7 claims hold; 5 of 5 controls caught; 1 not applicable" in captured.out
+    assert "PASSED: 7 of 7 claims hold; 5 of 5 injected faults detected; 1 not applicable" in captured.out
     assert "verify: worked convolution example (1 of 2)" in captured.err
     assert "0.0e+00" in captured.out
     found = json.loads(as_json.read_text())
     assert found["passed"] is True
-    assert found["facts"]["model"] == str(folder)
-    assert (found["facts"]["depth"], found["facts"]["seed"]) == ("quick", "3")
+    assert found["metadata"]["model"] == str(folder)
+    assert (found["metadata"]["depth"], found["metadata"]["seed"]) == ("quick", "3")
     assert all(f"legato: {note}\n" in captured.err for note in load_backend(folder).description)
     assert f"legato: loaded {folder} on cpu (" in captured.err
-    assert f"computed by: {found['facts']['computed by']}\n" in captured.out
-    assert found["facts"]["computed by"] == description_of(load_backend(folder))
+    assert f"backend: {found['metadata']['backend']}\n" in captured.out
+    assert found["metadata"]["backend"] == description_of(load_backend(folder))
     assert page.read_text().startswith("<!doctype html>")
 
 
@@ -155,18 +164,18 @@ def test_verify_fails_if_a_check_fails(
     assert main(arguments) == EXIT_OK
     results.append(broken)
     assert main(arguments) == EXIT_FAILED
-    assert "FAILED: 1 of 2 claims hold; 1 of 1 controls caught" in capsys.readouterr().out
+    assert "FAILED: 1 of 2 claims hold; 1 of 1 injected faults detected" in capsys.readouterr().out
     results[:] = [holding, replace(detected, comparison=Comparison(0.0, 0.0, 1))]
     assert main(arguments) == EXIT_FAILED
     results[:] = [holding]
     assert main(arguments) == EXIT_FAILED
-    assert main([*arguments, "--json", "/no/such/folder/report.json"]) == EXIT_REFUSED
-    assert main([*arguments, "--device", "cuda:99"]) == EXIT_REFUSED
+    assert main([*arguments, "--json", "/no/such/folder/report.json"]) == EXIT_USAGE
+    assert main([*arguments, "--device", "cuda:99"]) == EXIT_USAGE
 
 
 def test_verify_takes_one_model(tiny_checkpoint: TinyCheckpoint, capsys: Capture) -> None:
     folder = str(tiny_checkpoint("tiny-embedded"))
-    assert main(["verify", folder, "--model", folder]) == EXIT_REFUSED
+    assert main(["verify", folder, "--model", folder]) == EXIT_USAGE
     assert "as an argument or with --model, not both" in capsys.readouterr().err
 
 
@@ -202,7 +211,7 @@ def test_verify_passes_the_cuda_graphs_option(tiny_checkpoint: TinyCheckpoint, m
     assert requested == [True, False]
 
 
-def test_doctor_reports_the_machine_and_the_needs_of_a_model(tiny_checkpoint: TinyCheckpoint, capsys: Capture) -> None:
+def test_doctor_reports_the_machine_and_model_requirements(tiny_checkpoint: TinyCheckpoint, capsys: Capture) -> None:
     code = main(["doctor", "-m", str(tiny_checkpoint("tiny-base")), "--max-seq-len", "1000"])
     captured = capsys.readouterr().out
     machine = ("Python", "torch", "CUDA", "CPU", "native kernels", "threads", "memory", "audio files", "sound device")

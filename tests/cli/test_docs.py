@@ -18,7 +18,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8
 
 def options() -> set[str]:
     commands: list[click.Command] = [legato]
-    commands += [getattr(import_module(f"legato.cli.{name}"), name) for name in COMMANDS]
+    modules = [name.replace("-", "_") for name in COMMANDS]
+    commands += [getattr(import_module(f"legato.cli.{name}"), name) for name in modules]
     return {name for command in commands for parameter in command.params for name in parameter.opts} | {"--help"}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from legato.cli import main as main_module
-from legato.cli.main import COMMANDS, EXIT_FAILED, EXIT_OK, EXIT_REFUSED, OutputPipeClosedError, main
+from legato.cli.main import COMMANDS, EXIT_FAILED, EXIT_OK, EXIT_USAGE, OutputPipeClosedError, main
 from legato.errors import ConfigError
 from tests.conftest import TinyCheckpoint
 
@@ -68,13 +68,13 @@ def test_import_loads_no_torch_and_prints_nothing() -> None:
 
 def test_error_is_one_line_and_debug_adds_traceback() -> None:
     done = run("voices", "--model", "no-such-thing")
-    assert done.returncode == EXIT_REFUSED
+    assert done.returncode == EXIT_USAGE
     assert done.stdout == b""
     assert done.stderr.startswith(b"legato: error in model: 'no-such-thing' is neither a folder nor a hub id")
     assert done.stderr.count(b"\n") == 1
     for arguments in (["--debug", "voices"], ["voices", "--debug"]):
         debugged = run(*arguments, "--model", "no-such-thing")
-        assert debugged.returncode == EXIT_REFUSED
+        assert debugged.returncode == EXIT_USAGE
         assert b"Traceback" in debugged.stderr
         assert b"legato: error in model" in debugged.stderr
 
@@ -110,9 +110,9 @@ def test_exit_code_of_each_exception(
 
 @pytest.mark.parametrize(("given", "meant"), [("sya", "say"), ("quantise", "quantize"), ("verfy", "verify")])
 def test_unknown_command_suggests_the_closest(capsys: pytest.CaptureFixture[str], given: str, meant: str) -> None:
-    assert main([given]) == EXIT_REFUSED
+    assert main([given]) == EXIT_USAGE
     assert f"No such command '{given}'. Did you mean '{meant}'?" in capsys.readouterr().err
-    assert main(["xyzzy"]) == EXIT_REFUSED
+    assert main(["xyzzy"]) == EXIT_USAGE
     assert "Did you mean" not in capsys.readouterr().err
 
 
@@ -129,7 +129,7 @@ def test_global_flags_are_accepted_after_the_command(arguments: list[str], flags
 
 
 def test_text_after_dashes_may_look_like_the_debug_flag(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["say", "-o", "x.xyz", "--", "--debug"]) == EXIT_REFUSED
+    assert main(["say", "-o", "x.xyz", "--", "--debug"]) == EXIT_USAGE
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -180,4 +180,4 @@ def test_say_exits_cleanly_on_broken_pipe(tiny_checkpoint: TinyCheckpoint, tmp_p
 
 
 def test_exit_codes_of_failure_and_refusal_differ() -> None:
-    assert EXIT_FAILED != EXIT_REFUSED
+    assert EXIT_FAILED != EXIT_USAGE

@@ -14,7 +14,7 @@ import pytest
 import soundfile
 
 from legato.cli import say as say_module
-from legato.cli.main import EXIT_INTERRUPTED, EXIT_OK, EXIT_REFUSED, main
+from legato.cli.main import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, main
 from legato.errors import GenerationError, UnknownVoiceError
 from legato.types import FinishReason, TextLayout
 from tests.audio.packets import RATE_HZ, speechlike, split_packets
@@ -122,14 +122,14 @@ def test_sampling_defaults_come_from_the_checkpoint(model: FakeLegato) -> None:
 def test_greedy_sets_both_temperatures_to_0(model: FakeLegato) -> None:
     assert main(["say", "Hello.", "--greedy"]) == EXIT_OK
     assert (model.requests[0]["temperature"], model.requests[0]["predictor_temperature"]) == (0.0, 0.0)
-    assert main(["say", "Hello.", "--greedy", "--temperature", "1"]) == EXIT_REFUSED
+    assert main(["say", "Hello.", "--greedy", "--temperature", "1"]) == EXIT_USAGE
 
 
 def test_clone_passes_recording_and_transcript(model: FakeLegato) -> None:
     assert main(["say", "Hello.", "--clone", "me.wav", "--ref-text", "It is me."]) == EXIT_OK
     clone = model.requests[0]["clone"]
     assert (str(getattr(clone, "audio", "")), getattr(clone, "transcript", "")) == ("me.wav", "It is me.")
-    assert main(["say", "Hello.", "--ref-text", "It is me."]) == EXIT_REFUSED
+    assert main(["say", "Hello.", "--ref-text", "It is me."]) == EXIT_USAGE
 
 
 def test_text_from_a_file(model: FakeLegato, capfd: Capture) -> None:
@@ -137,11 +137,11 @@ def test_text_from_a_file(model: FakeLegato, capfd: Capture) -> None:
     assert main(["say", "-f", "story.txt"]) == EXIT_OK
     assert model.texts == [["Café.\n"]]
     Path("latin.txt").write_bytes(b"Caf\xe9.")
-    assert main(["say", "-f", "latin.txt"]) == EXIT_REFUSED
+    assert main(["say", "-f", "latin.txt"]) == EXIT_USAGE
     assert "error in text: latin.txt is not UTF-8: byte 3 is 0xe9" in capfd.readouterr().err
-    assert main(["say", "-f", "absent.txt"]) == EXIT_REFUSED
+    assert main(["say", "-f", "absent.txt"]) == EXIT_USAGE
     assert "legato: error in file: cannot read 'absent.txt': No such file or directory\n" in capfd.readouterr().err
-    assert main(["say", "Hello.", "-f", "story.txt"]) == EXIT_REFUSED
+    assert main(["say", "Hello.", "-f", "story.txt"]) == EXIT_USAGE
 
 
 @pytest.mark.parametrize("arguments", [[], ["-"], ["-f", "-"]])
@@ -232,7 +232,7 @@ def test_error_before_the_first_packet_keeps_an_existing_file(model: FakeLegato,
 
     model.before = fail
     Path("out.wav").write_bytes(b"older")
-    assert main(["say", "Hello."]) == EXIT_REFUSED
+    assert main(["say", "Hello."]) == EXIT_USAGE
     assert capfd.readouterr().err.splitlines()[-1] == "legato: error in voice: no voice at 0; there are a, b"
     assert Path("out.wav").read_bytes() == b"older"
 
@@ -243,7 +243,7 @@ def test_error_during_generation_keeps_the_audio_so_far(model: FakeLegato) -> No
             raise GenerationError("broken")
 
     model.before = fail
-    assert main(["say", "Hello."]) == EXIT_REFUSED
+    assert main(["say", "Hello."]) == EXIT_USAGE
     assert np.array_equal(soundfile.read("out.wav", dtype="int16")[0], split_packets(speechlike(0.8))[0].int16())
 
 
@@ -251,7 +251,7 @@ def test_error_during_generation_keeps_the_audio_so_far(model: FakeLegato) -> No
     ("arguments", "message"),
     [
         (["say", "Hello.", "-o", "x.xyz"], "unknown audio file extension"),
-        (["say", "Hello.", "-o", "no/such/x.wav"], "error in output: there is no folder"),
+        (["say", "Hello.", "-o", "no/such/x.wav"], "error in output: folder"),
         (["say", ""], "error in text: the text is empty"),
         (["say", "Hello.", "--packet-frames", "1,x"], "such as 1,2,4"),
         (["say", "Hello.", "--max-frames", "-1"], "--max-frames"),
@@ -268,7 +268,7 @@ def test_invalid_arguments_are_refused_before_the_model_is_loaded(
 
     monkeypatch.setattr(say_module, "load_engine", never)
     monkeypatch.setitem(__import__("sys").modules, "sounddevice", None)
-    assert main(arguments) == EXIT_REFUSED
+    assert main(arguments) == EXIT_USAGE
     captured = capfd.readouterr()
     assert message in captured.err
     assert "Traceback" not in captured.err
@@ -279,6 +279,6 @@ def test_raw_samples_are_not_written_to_a_terminal(
     model: FakeLegato, monkeypatch: pytest.MonkeyPatch, capfd: Capture
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert main(["say", "Hello.", "-o", "-"]) == EXIT_REFUSED
+    assert main(["say", "Hello.", "-o", "-"]) == EXIT_USAGE
     assert "standard output is a terminal" in capfd.readouterr().err
     assert not model.texts

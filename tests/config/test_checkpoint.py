@@ -17,7 +17,7 @@ from legato.weights.random_checkpoint import write_tokenizer
 from legato.weights.random_configs import CHECKPOINT_KINDS, checkpoint_json
 from tests.conftest import TinyCheckpoint
 
-SMALL = ("config.json", "generation_config.json", "vocab.json")
+REQUIRED_FILES = ("config.json", "generation_config.json", "vocab.json")
 Json = dict[str, object]
 Edit = Callable[[Json], None]
 
@@ -29,20 +29,20 @@ def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def written(folder: Path, like: str, tokenizer: Path, codec: Path | None = None) -> Path:
+def write_checkpoint_json(folder: Path, kind: str, tokenizer: Path, codec: Path | None = None) -> Path:
     """Write the JSON files of a checkpoint kind, without weights."""
-    made = checkpoint_json(like)
+    files = checkpoint_json(kind)
     codec = codec or folder / CODEC_FOLDER
     codec.mkdir(parents=True, exist_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(made.config))
-    (folder / "generation_config.json").write_text(json.dumps(made.generation))
-    (codec / "config.json").write_text(json.dumps(made.codec))
+    (folder / "config.json").write_text(json.dumps(files.config))
+    (folder / "generation_config.json").write_text(json.dumps(files.generation))
+    (codec / "config.json").write_text(json.dumps(files.codec))
     shutil.copy(tokenizer / "vocab.json", folder)
     return folder
 
 
-def edited(folder: Path, file: str, edit: Edit) -> Path:
+def edit_json(folder: Path, file: str, edit: Edit) -> Path:
     values = json.loads((folder / file).read_text())
     edit(values)
     (folder / file).write_text(json.dumps(values))
@@ -75,17 +75,17 @@ def removing(path: str) -> Edit:
     return edit
 
 
-@pytest.mark.parametrize("like", CHECKPOINT_KINDS)
-def test_reads_every_checkpoint_kind(like: str, tmp_path: Path, tokenizer_folder: Path) -> None:
-    config = read_model_config(written(tmp_path, like, tokenizer_folder))
+@pytest.mark.parametrize("kind", CHECKPOINT_KINDS)
+def test_reads_every_checkpoint_kind(kind: str, tmp_path: Path, tokenizer_folder: Path) -> None:
+    config = read_model_config(write_checkpoint_json(tmp_path, kind, tokenizer_folder))
     assert config.talker.num_codebooks == config.codec.decoder.num_quantizers
-    assert (config.speaker_encoder is None) == ("base" not in like.lower())
+    assert (config.speaker_encoder is None) == ("base" not in kind.lower())
     assert config.codec.frame_samples == 1920
     assert config.generation.max_new_tokens == 8192
 
 
 def test_official_values(tmp_path: Path, tokenizer_folder: Path) -> None:
-    config = read_model_config(written(tmp_path, "0.6B-CustomVoice", tokenizer_folder))
+    config = read_model_config(write_checkpoint_json(tmp_path, "0.6B-CustomVoice", tokenizer_folder))
     talker, text = config.talker, config.talker.text
     assert isinstance(text, BpeTextConfig)
     assert (config.kind, config.size) == ("custom_voice", "0b6")
@@ -101,7 +101,7 @@ def test_official_values(tmp_path: Path, tokenizer_folder: Path) -> None:
 
 
 def test_embedded_voice(tmp_path: Path, tokenizer_folder: Path) -> None:
-    config = read_model_config(written(tmp_path, "tiny-embedded", tokenizer_folder))
+    config = read_model_config(write_checkpoint_json(tmp_path, "tiny-embedded", tokenizer_folder))
     assert isinstance(config.talker.text, PhoneTextConfig)
     assert (config.talker.text.tables, config.talker.text.audio_delay_frames) == (4, 3)
     assert config.talker.feedback_codebooks == 1
@@ -134,9 +134,9 @@ def test_embedded_voice(tmp_path: Path, tokenizer_folder: Path) -> None:
     ],
 )
 def test_required_keys_have_no_default(path: str, tmp_path: Path, tokenizer_folder: Path) -> None:
-    """R27 in part: the end-of-speech id is read only from the nested section."""
-    folder = edited(written(tmp_path, "tiny-base", tokenizer_folder), "config.json", removing(path))
-    edited(folder, "config.json", setting("codec_eos_token_id", 2150))
+    """The end-of-speech id is read only from the nested section (docs/faults.md, R27)."""
+    folder = edit_json(write_checkpoint_json(tmp_path, "tiny-base", tokenizer_folder), "config.json", removing(path))
+    edit_json(folder, "config.json", setting("codec_eos_token_id", 2150))
     with pytest.raises(ConfigError, match=path.rsplit(".", 1)[-1]):
         read_model_config(folder)
 
@@ -177,7 +177,9 @@ def test_required_keys_have_no_default(path: str, tmp_path: Path, tokenizer_fold
     ],
 )
 def test_unsupported_value_error_has_key(path: str, value: object, tmp_path: Path, tokenizer_folder: Path) -> None:
-    folder = edited(written(tmp_path, "tiny-base", tokenizer_folder), "config.json", setting(path, value))
+    folder = edit_json(
+        write_checkpoint_json(tmp_path, "tiny-base", tokenizer_folder), "config.json", setting(path, value)
+    )
     with pytest.raises(ConfigError) as caught:
         read_model_config(folder)
     assert any(part in str(caught.value) for part in path.split(".")[1:] or [path])
@@ -202,14 +204,14 @@ def test_unsupported_value_error_has_key(path: str, value: object, tmp_path: Pat
 def test_unsupported_codec_value_error_has_key(
     path: str, value: object, tmp_path: Path, tokenizer_folder: Path
 ) -> None:
-    folder = written(tmp_path, "tiny-base", tokenizer_folder)
-    edited(folder / CODEC_FOLDER, "config.json", setting(path, value))
+    folder = write_checkpoint_json(tmp_path, "tiny-base", tokenizer_folder)
+    edit_json(folder / CODEC_FOLDER, "config.json", setting(path, value))
     with pytest.raises(ConfigError, match=path.rsplit(".", 1)[-1]):
         read_model_config(folder)
 
 
 def test_unknown_keys_are_ignored(tmp_path: Path, tokenizer_folder: Path) -> None:
-    folder = written(tmp_path, "tiny-custom-voice", tokenizer_folder)
+    folder = write_checkpoint_json(tmp_path, "tiny-custom-voice", tokenizer_folder)
     before = read_model_config(folder)
 
     def fine_tuned(values: Json) -> None:
@@ -217,38 +219,40 @@ def test_unknown_keys_are_ignored(tmp_path: Path, tokenizer_folder: Path) -> Non
         section, _ = at(values, "talker_config.x")
         section |= {"attention_dropout": 0.1, "temperature": 3.0, "sliding_window": 4096, "top_k": 1, "eos_token_id": 7}
 
-    assert read_model_config(edited(folder, "config.json", fine_tuned)) == before
+    assert read_model_config(edit_json(folder, "config.json", fine_tuned)) == before
 
 
 def test_fine_tuned_speakers(tmp_path: Path, tokenizer_folder: Path) -> None:
     """Speaker id 3000, renamed and additional speakers, with or without an entry for their dialect."""
-    folder = written(tmp_path, "tiny-custom-voice", tokenizer_folder)
-    edited(folder, "config.json", setting("talker_config.spk_id", {"MyVoice": 3000, "ryan": 3061, "Li": 17}))
-    edited(folder, "config.json", setting("talker_config.spk_is_dialect", {"MyVoice": False, "Li": "Beijing_Dialect"}))
+    folder = write_checkpoint_json(tmp_path, "tiny-custom-voice", tokenizer_folder)
+    edit_json(folder, "config.json", setting("talker_config.spk_id", {"MyVoice": 3000, "ryan": 3061, "Li": 17}))
+    edit_json(
+        folder, "config.json", setting("talker_config.spk_is_dialect", {"MyVoice": False, "Li": "Beijing_Dialect"})
+    )
     talker = read_model_config(folder).talker
     assert talker.speakers == {"myvoice": 3000, "ryan": 3061, "li": 17}
     assert talker.dialects == {"li": "beijing_dialect"}
 
 
 def test_greedy_generation_is_temperature_zero(tmp_path: Path, tokenizer_folder: Path) -> None:
-    folder = written(tmp_path, "tiny-base", tokenizer_folder)
-    edited(folder, "generation_config.json", setting("do_sample", False))
+    folder = write_checkpoint_json(tmp_path, "tiny-base", tokenizer_folder)
+    edit_json(folder, "generation_config.json", setting("do_sample", False))
     generation = read_model_config(folder).generation
     assert (generation.sampling.temperature, generation.sampling.predictor_temperature) == (0.0, 0.9)
     with pytest.raises(ConfigError, match="subtalker_top_k"):
-        read_model_config(edited(folder, "generation_config.json", removing("subtalker_top_k")))
+        read_model_config(edit_json(folder, "generation_config.json", removing("subtalker_top_k")))
 
 
-@pytest.mark.parametrize("file", SMALL)
+@pytest.mark.parametrize("file", REQUIRED_FILES)
 def test_missing_file_error_has_file_name(file: str, tmp_path: Path, tokenizer_folder: Path) -> None:
-    folder = written(tmp_path, "tiny-base", tokenizer_folder)
+    folder = write_checkpoint_json(tmp_path, "tiny-base", tokenizer_folder)
     (folder / file).unlink()
     with pytest.raises(CheckpointError, match=file):
         read_model_config(folder)
 
 
 def test_invalid_json_error_has_file_name(tmp_path: Path, tokenizer_folder: Path) -> None:
-    folder = written(tmp_path, "tiny-base", tokenizer_folder)
+    folder = write_checkpoint_json(tmp_path, "tiny-base", tokenizer_folder)
     (folder / "config.json").write_text("{")
     with pytest.raises(ConfigError, match=r"config\.json is not valid JSON"):
         read_model_config(folder)
@@ -259,14 +263,14 @@ def test_invalid_json_error_has_file_name(tmp_path: Path, tokenizer_folder: Path
 
 @pytest.mark.parametrize("name", [CODEC_FOLDER, "Qwen3-TTS-Tokenizer-12Hz"])
 def test_codec_in_sibling_folder(name: str, tmp_path: Path, tokenizer_folder: Path) -> None:
-    folder = written(tmp_path / "model", "tiny-base", tokenizer_folder, codec=tmp_path / name)
+    folder = write_checkpoint_json(tmp_path / "model", "tiny-base", tokenizer_folder, codec=tmp_path / name)
     assert codec_location(folder) == tmp_path / name
     assert read_model_config(folder).codec.encoder is not None
 
 
 def test_codec_in_explicit_folder(tmp_path: Path, tokenizer_folder: Path) -> None:
     codec_folder = tmp_path / "elsewhere" / "codec"
-    folder = written(tmp_path / "model", "tiny-base", tokenizer_folder, codec=codec_folder)
+    folder = write_checkpoint_json(tmp_path / "model", "tiny-base", tokenizer_folder, codec=codec_folder)
     with pytest.raises(CheckpointError, match="no speech tokenizer"):
         read_model_config(folder)
     assert read_model_config(folder, codec_folder).codec.frame_samples == 1920

@@ -15,7 +15,7 @@ from legato.engine.stream import StreamRequest
 from legato.text.segmenter import SegmentRule
 from legato.types import PromptSpec, TextLayout, TextToken
 from tests.engine.harness import LONG, WARM
-from tests.engine.tiny import LetterTrack, tiny_backend
+from tests.engine.tiny import LetterTokenizer, tiny_backend
 
 MakeEngine = Callable[..., Engine]
 TIMEOUT_S = 60.0
@@ -25,17 +25,17 @@ TEXT = "a text of some length"
 class LetterFrontEnd:
     """Front end whose tokens are letters."""
 
-    segments: SegmentRule = LONG
-    ends_with_track = False
-    changes_speed = False
+    segment_rule: SegmentRule = LONG
+    ends_with_text = False
+    supports_speed = False
 
-    def track(self, speaker: str, speed: float = 1.0) -> LetterTrack:  # noqa: ARG002
-        return LetterTrack()
+    def new_tokenizer(self, speaker: str, speed: float = 1.0) -> LetterTokenizer:  # noqa: ARG002
+        return LetterTokenizer()
 
-    def instruct(self, text: str) -> tuple[TextToken, ...]:  # noqa: ARG002
+    def encode_instruction(self, text: str) -> tuple[TextToken, ...]:  # noqa: ARG002
         return ()
 
-    def reference(self, transcript: str) -> tuple[TextToken, ...]:  # noqa: ARG002
+    def encode_transcript(self, transcript: str) -> tuple[TextToken, ...]:  # noqa: ARG002
         return ()
 
 

@@ -49,8 +49,8 @@ def make_engine() -> Iterator[MakeEngine]:
     yield make
     for engine in engines:
         engine.close()
-        assert engine.kv_pool.balanced
-        assert engine.codec_pool.balanced
+        assert engine.kv_pool.all_free
+        assert engine.codec_pool.all_free
         assert engine.runner.num_sequences == 0
         assert engine.stats().streams_open == 0
     assert not [thread for thread in threading.enumerate() if thread.name == "legato-engine"]

@@ -17,7 +17,7 @@ from legato.engine.codec_runner import CodecRunner
 from legato.engine.codec_state import CodecPool
 from legato.engine.core import EngineContext, EngineCore
 from legato.engine.flow_control import UNLIMITED, FlowControl
-from legato.engine.kv_cache import KVPool, PrefixStore
+from legato.engine.kv_cache import KVPool, PrefixCache
 from legato.engine.model_runner import ModelRunner
 from legato.engine.packetizer import PacketPolicy
 from legato.engine.registry import StreamRegistry
@@ -53,7 +53,7 @@ from legato.types import (
     TextLayout,
     TextToken,
 )
-from tests.engine.tiny import LetterTrack, tiny_backend, tiny_decoder
+from tests.engine.tiny import LetterTokenizer, tiny_backend, tiny_decoder
 from tests.models.tiny_talker import stack
 
 GREEDY = SamplingParams(0.0, 0, 1.0, 1.0, 0.0, 0, 1.0)
@@ -65,8 +65,8 @@ LONG = SegmentRule(paragraph_chars=4000, target_chars=5000, max_chars=9000)
 class RecordingRunner(ModelRunner):
     """Runner with tiny models that records its prefill slices, and its frames by the seed of their sequence."""
 
-    def __init__(self, pool: KVPool, rows_per_call: int, prefixes: PrefixStore) -> None:
-        rows = RowsPerCall.same(rows_per_call)
+    def __init__(self, pool: KVPool, rows_per_call: int, prefixes: PrefixCache) -> None:
+        rows = RowsPerCall.uniform(rows_per_call)
         super().__init__(tiny_backend(), pool, rows_per_call=rows, prefixes=prefixes)
         self.prefilled: list[tuple[int, int, int]] = []
         self.generated: dict[int, list[Frame]] = {}
@@ -87,8 +87,8 @@ class ScriptedRunner(ModelRunner):
     """Runner whose output comes from `script(seed, frame)`: a frame, a finish reason, or an error."""
 
     def __init__(self, pool: KVPool, script: Callable[[int, int], Frame | FinishReason | GenerationError]) -> None:
-        rows = RowsPerCall.same(64)
-        super().__init__(tiny_backend(), pool, rows_per_call=rows, prefixes=PrefixStore(0))
+        rows = RowsPerCall.uniform(64)
+        super().__init__(tiny_backend(), pool, rows_per_call=rows, prefixes=PrefixCache(0))
         self._script = script
         self.steps = 0
 
@@ -169,7 +169,7 @@ class Harness:
         self.tick_s = tick_s
         self.kv = KVPool(TalkerCache.allocate(stack(), streams + 1, positions, torch.float32), poison=True)
         self.codec = CodecPool(CodecStatePool(tiny_decoder().initial_history(streams)))
-        self.prefixes = PrefixStore(prefix_bytes)
+        self.prefixes = PrefixCache(prefix_bytes)
         self.runner: ModelRunner = (
             ScriptedRunner(self.kv, script) if script else RecordingRunner(self.kv, rows_per_call, self.prefixes)
         )
@@ -256,7 +256,7 @@ class Harness:
     def set_flow_control(self, stream: StreamId, flow_control: FlowControl, consumed: int = 0) -> None:
         self._pending.append(SetFlowControl(stream, flow_control, consumed))
 
-    def consumed(self, stream: StreamId, frames: int) -> None:
+    def report_consumed(self, stream: StreamId, frames: int) -> None:
         self._pending.append(Consumed(stream, frames))
 
     def step(self) -> bool:
@@ -281,11 +281,11 @@ class Harness:
         assert isinstance(self.runner, RecordingRunner)
         return self.runner.generated.get(seed, [])
 
-    def assert_balanced(self) -> None:
+    def assert_all_slots_free(self) -> None:
         """All slots are released and no stream is active."""
         assert len(self.registry) == 0
-        assert self.kv.balanced
-        assert self.codec.balanced
+        assert self.kv.all_free
+        assert self.codec.all_free
 
     def _sequence(self, stream: StreamId, number: int, request: StreamRequest) -> TalkerSequence:
         self._sequences += 1
@@ -293,9 +293,9 @@ class Harness:
             id=SequenceId(self._sequences),
             stream=stream,
             number=number,
-            track=LetterTrack(),
+            tokenizer=LetterTokenizer(),
             spec=request.spec,
             sampling=request.sampling,
             seed=request.seed,
-            ends_with_track=False,
+            ends_with_text=False,
         )

@@ -83,7 +83,7 @@ def test_deterministic_mode_is_bit_identical_for_any_batch_composition(
             harness.cancel(ids[victim])
             cancelled.add(victim)
     harness.run()
-    harness.assert_balanced()
+    harness.assert_all_slots_free()
     for index, utterance in enumerate(utterances):
         codes, samples = solo(utterance, 1)
         if index in cancelled:
@@ -117,7 +117,7 @@ def test_output_is_independent_of_up_to_sixteen_co_batched_streams(rows_per_call
     ]
     received = [utterance.submit(harness)[1] for utterance in utterances]
     harness.run()
-    harness.assert_balanced()
+    harness.assert_all_slots_free()
     assert 16 in batch_sizes
     assert len(set(batch_sizes) - {0}) >= 14  # all batch sizes, unless two streams end in the same step
     for utterance, each in zip(utterances, received, strict=True):

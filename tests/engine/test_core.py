@@ -45,7 +45,7 @@ def test_each_row_stops_at_its_own_frame_and_leaves_the_batch() -> None:
     assert [len(each.samples) for each in received] == [5 * 24, 40 * 24, 12 * 24]
     assert all(each.reason is FinishReason.EOS for each in received)
     assert h.runner.frames_sampled - steps < 35 + 7 + 3  # a finished row does not step any more
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_packets_follow_packet_frames_and_number_their_samples() -> None:
@@ -70,7 +70,7 @@ def test_model_that_never_stops_ends_at_the_text_budget() -> None:
     assert received.frames == frame_budget("1次")
     assert received.frames * 0.08 < 4.0
     assert other.frames == 9
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_max_frames_overrides_smaller_and_larger_budget() -> None:
@@ -88,7 +88,7 @@ def test_watchdog_ends_repeating_frames() -> None:
     _, received = h.submit("a long text " * 60)
     h.run()
     assert received.reason is FinishReason.REPEAT
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 @pytest.mark.parametrize("bad", [CODES, CODES + 5, -1])
@@ -108,7 +108,7 @@ def test_invalid_code_fails_only_its_own_stream(bad: int) -> None:
     assert isinstance(failing.errors[0], BadCodeError)
     assert not any(packet.last for packet in failing.packets)
     assert np.array_equal(other.samples, solo.samples)
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_non_finite_logits_fail_only_their_own_stream() -> None:
@@ -123,7 +123,7 @@ def test_non_finite_logits_fail_only_their_own_stream() -> None:
     h.run()
     assert [type(error) for error in failing.errors] == [NonFiniteError]
     assert other.frames == 9
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_waiting_for_text_costs_no_compute() -> None:
@@ -133,7 +133,7 @@ def test_waiting_for_text_costs_no_compute() -> None:
         h.step()
     sequence = h.streams[0].sequences[0]
     assert sequence.state is SequenceState.WAITING_FOR_TEXT
-    assert not h.kv.balanced  # it keeps its KV slot
+    assert not h.kv.all_free  # it keeps its KV slot
     frames_before = h.runner.frames_sampled
     h.now_s += 5.0
     assert not h.step()
@@ -142,8 +142,8 @@ def test_waiting_for_text_costs_no_compute() -> None:
     h.end(stream)
     h.run()
     assert received.frames == 8
-    assert h.streams[0].timing.later_text_wait_s > 5.0
-    h.assert_balanced()
+    assert h.streams[0].timing.text_stall_s > 5.0
+    h.assert_all_slots_free()
 
 
 def test_cancel_in_every_state_releases_all_slots() -> None:
@@ -165,7 +165,7 @@ def test_cancel_in_every_state_releases_all_slots() -> None:
         assert was_over or received.reason is FinishReason.CANCELLED
         h.cancel(stream)
         h.run()
-        h.assert_balanced()
+        h.assert_all_slots_free()
     assert {SequenceState.PREFILLING, SequenceState.RUNNING, SequenceState.WAITING_FOR_TEXT} <= set(states)
 
 
@@ -183,7 +183,7 @@ def test_cancelled_stream_stops_computing_and_others_go_on() -> None:
     h.run()
     assert received.frames == decoded
     assert other.frames == 30
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_flow_control_limits_frames_ahead_of_client() -> None:
@@ -191,7 +191,7 @@ def test_flow_control_limits_frames_ahead_of_client() -> None:
     stream, received = h.submit("some text that lasts for a good while", packets=(1,), flow_control=paced(10))
     h.run()
     assert h.streams[0].frames == received.frames == 10
-    h.consumed(stream, 7)
+    h.report_consumed(stream, 7)
     h.run()
     assert received.frames == 17
     h.set_flow_control(stream, UNLIMITED)
@@ -210,7 +210,7 @@ def test_segments_share_one_codec_history() -> None:
     np.testing.assert_allclose(received.samples, whole, atol=2e-5)
     reset = np.concatenate([h.codec_runner.decode_whole([frame_of(0, number) for number in range(7)])] * 3)
     assert np.abs(received.samples - reset).max() > 1e-2  # the negative control: histories reset between segments
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_next_segment_is_prefilled_before_current_one_ends() -> None:
@@ -224,7 +224,7 @@ def test_next_segment_is_prefilled_before_current_one_ends() -> None:
     assert second.slot.computed_positions == len(second.slot.plan.rows)
     assert second.frames == 0
     h.run()
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_request_that_cannot_fit_is_refused_before_any_compute() -> None:
@@ -235,7 +235,7 @@ def test_request_that_cannot_fit_is_refused_before_any_compute() -> None:
     assert "64" in str(received.errors[0])
     assert received.errors[0].field == "max_frames"
     assert h.runner.frames_sampled == 0
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_text_without_speech_fails_and_engine_goes_on() -> None:
@@ -247,7 +247,7 @@ def test_text_without_speech_fails_and_engine_goes_on() -> None:
     _, received = h.submit("fine")
     h.run()
     assert received.frames == 3
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_streams_beyond_slots_wait_and_are_all_served() -> None:
@@ -255,7 +255,7 @@ def test_streams_beyond_slots_wait_and_are_all_served() -> None:
     received = [h.submit("some text for all", seed=seed)[1] for seed in range(6)]
     h.run()
     assert [each.frames for each in received] == [4, 5, 6, 7, 8, 9]
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_marks_are_in_order_and_stages_sum_to_first_packet() -> None:
@@ -312,4 +312,4 @@ def test_max_frames_counts_the_whole_stream_not_each_segment(limit: int) -> None
     assert len(h.streams[0].sequences) >= 2
     assert received.frames == limit
     assert received.reason is FinishReason.MAX_FRAMES
-    h.assert_balanced()
+    h.assert_all_slots_free()

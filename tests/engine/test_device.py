@@ -56,8 +56,8 @@ def received(on: Cuda | None = None, *, graphs: bool = True, deterministic: bool
         gone.cancel()
         got = [read(handle) for handle in handles]
         device_engine.close()
-        assert device_engine.kv_pool.balanced
-        assert device_engine.codec_pool.balanced
+        assert device_engine.kv_pool.all_free
+        assert device_engine.codec_pool.all_free
     return got
 
 

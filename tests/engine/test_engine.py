@@ -118,7 +118,7 @@ def test_callback_that_raises_fails_only_its_own_stream(make_engine: MakeEngine)
     assert isinstance(got[-1], GenerationError)
     assert len(got) == 2
     assert engine.stats().errors == {"generation": 1}
-    with pytest.raises(StateError, match="delivered"):
+    with pytest.raises(StateError, match="to a callback"):
         next(bad)
 
 

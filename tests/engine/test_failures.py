@@ -18,7 +18,7 @@ from legato.models.voice import ClonedVoice
 from legato.types import FinishReason, StreamId, TextLayout
 from tests.engine.harness import SHORT, Harness, Received
 from tests.engine.test_core import harness
-from tests.engine.tiny import LetterTrack
+from tests.engine.tiny import LetterTokenizer
 
 Samples = npt.NDArray[np.float32]
 TEXT = "some text for all"
@@ -60,7 +60,7 @@ def test_non_finite_samples_fail_only_their_own_stream(value: float) -> None:
     assert [type(error) for error in failing.errors] == [NonFiniteError]
     assert not failing.packets
     assert_equals_solo(other, 9)
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_silent_stream_is_ended_and_its_slot_released() -> None:
@@ -72,7 +72,7 @@ def test_silent_stream_is_ended_and_its_slot_released() -> None:
     assert silent.reason is FinishReason.SILENCE
     assert silent.frames < 64
     assert_equals_solo(other, 9)
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_later_segment_that_cannot_fit_fails_only_its_own_stream() -> None:
@@ -83,7 +83,7 @@ def test_later_segment_that_cannot_fit_fails_only_its_own_stream() -> None:
     assert [type(error) for error in failing.errors] == [TextTooLongError]
     assert "40" in str(failing.errors[0])
     assert other.frames == 9
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_text_longer_than_a_slot_is_refused_before_any_compute() -> None:
@@ -106,14 +106,14 @@ def test_max_frames_beyond_slot_of_later_segment_is_reached() -> None:
 
 
 def test_front_end_error_fails_only_its_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    append = LetterTrack.append
+    append = LetterTokenizer.append
 
-    def picky(track: LetterTrack, text: str) -> None:
+    def picky(tokenizer: LetterTokenizer, text: str) -> None:
         if "!" in text:
             raise IndexError("no such word")
-        append(track, text)
+        append(tokenizer, text)
 
-    monkeypatch.setattr(LetterTrack, "append", picky)
+    monkeypatch.setattr(LetterTokenizer, "append", picky)
     h = deterministic({1: 9, 2: 9})
     _, failing = h.submit("an odd one!", seed=1)
     _, other = h.submit(TEXT, seed=2)
@@ -121,7 +121,7 @@ def test_front_end_error_fails_only_its_own_stream(monkeypatch: pytest.MonkeyPat
     assert isinstance(failing.errors[0], GenerationError)
     assert "no such word" in str(failing.errors[0])
     assert_equals_solo(other, 9)
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_failed_slot_allocation_releases_its_slots(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,19 +139,19 @@ def test_failed_slot_allocation_releases_its_slots(monkeypatch: pytest.MonkeyPat
     h.run()
     assert isinstance(failing.errors[0], LegatoError)
     assert_equals_solo(other, 9)
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_long_text_is_processed_in_small_pieces_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[tuple[int, int]] = []
-    append = LetterTrack.append
+    append = LetterTokenizer.append
 
-    def slow(track: LetterTrack, text: str) -> None:
+    def slow(tokenizer: LetterTokenizer, text: str) -> None:
         reads.append((number, len(text)))
         h.now_s += core.TEXT_BUDGET_S  # one piece takes the time budget of a step
-        append(track, text)
+        append(tokenizer, text)
 
-    monkeypatch.setattr(LetterTrack, "append", slow)
+    monkeypatch.setattr(LetterTokenizer, "append", slow)
     h = harness({1: 4, 2: 4}, segments=SHORT)
     _, book = h.submit("A sentence of a book. " * 40, seed=1)
     _, short = h.submit("Short.", seed=2)
@@ -162,7 +162,7 @@ def test_long_text_is_processed_in_small_pieces_between_steps(monkeypatch: pytes
     assert reads[-1][0] == 11
     h.run()
     assert book.frames == 4 * len(h.streams[0].sequences)
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_pauses_for_text_or_slots_do_not_change_output() -> None:
@@ -182,4 +182,4 @@ def test_pauses_for_text_or_slots_do_not_change_output() -> None:
     h.run()
     assert h.codes(5) == alone.codes(5)
     np.testing.assert_allclose(received.samples, solo.samples, atol=2e-5)
-    h.assert_balanced()
+    h.assert_all_slots_free()

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from legato.engine.codec_runner import Window
 from legato.engine.flow_control import BACKGROUND, UNLIMITED, FlowControl, FlowMode, paced
 from legato.engine.packetizer import PacketPolicy, window_packets
-from legato.engine.scheduler import COMFORTABLE_S, URGENT_S, Capacity, SequenceView, SlotHolder, plan_step
+from legato.engine.scheduler import AMPLE_SLACK_S, URGENT_SLACK_S, Capacity, SequenceView, SlotHolder, plan_step
 from legato.engine.sequence import SequenceState
 from legato.engine.stats import Mark, PoolUse, StreamTiming
 from legato.errors import InputError
 from legato.types import FinishReason, Frame, StreamId
 from tests.engine.harness import Harness
 from tests.engine.test_core import frame_of, harness
-from tests.engine.test_scheduler import ROOM, view
+from tests.engine.test_scheduler import CAPACITY, view
 
 FRAME_S = 0.001
 """Duration of a frame of the tiny codec."""
@@ -60,7 +60,7 @@ def test_stream_on_hold_takes_no_slot_and_starts_when_released() -> None:
     h.set_flow_control(held, UNLIMITED)
     h.run()
     assert first.frames == 5
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 # --- priority --------------------------------------------------------------------------------------------------------
@@ -72,8 +72,8 @@ def running(number: int, slack_s: float) -> SequenceView:
 
 def steps(*slacks_s: float, rows: int = 64) -> tuple[int, ...]:
     views = [running(number, slack_s) for number, slack_s in enumerate(slacks_s)]
-    seated = [SlotHolder(StreamId(number)) for number in range(len(views))]
-    return plan_step(views, seated, replace(ROOM, max_batch_size=rows)).step
+    holders = [SlotHolder(StreamId(number)) for number in range(len(views))]
+    return plan_step(views, holders, replace(CAPACITY, max_batch_size=rows)).step
 
 
 def test_streams_with_least_slack_step_first() -> None:
@@ -82,9 +82,9 @@ def test_streams_with_least_slack_step_first() -> None:
 
 
 def test_urgent_stream_makes_comfortable_and_background_streams_skip() -> None:
-    assert steps(URGENT_S / 2, COMFORTABLE_S * 2, COMFORTABLE_S / 2, float("inf")) == (0, 2)
+    assert steps(URGENT_SLACK_S / 2, AMPLE_SLACK_S * 2, AMPLE_SLACK_S / 2, float("inf")) == (0, 2)
     assert steps(-1.0, float("inf")) == (0,)
-    assert steps(COMFORTABLE_S * 2, float("inf")) == (0, 1)  # no stream is urgent
+    assert steps(AMPLE_SLACK_S * 2, float("inf")) == (0, 1)  # no stream is urgent
 
 
 @given(st.lists(st.one_of(st.floats(-5, 5), st.just(float("inf"))), min_size=1, max_size=9), st.integers(1, 4))
@@ -97,9 +97,9 @@ def test_stream_with_least_slack_always_steps(slacks_s: list[float], rows: int) 
 def test_slot_is_reserved_for_stream_between_two_segments() -> None:
     speaking = view(1, stream=1, state=SequenceState.RUNNING, can_step=True)
     behind = view(2, stream=1, head=False)
-    seated = [SlotHolder(StreamId(1)), SlotHolder(StreamId(7))]  # stream 7 waits for the text of its next segment
-    assert plan_step([speaking, behind], seated, Capacity(1, 0, 512, 512)).admit == ()
-    assert plan_step([speaking, behind], seated, Capacity(2, 0, 512, 512)).admit == (2,)
+    holders = [SlotHolder(StreamId(1)), SlotHolder(StreamId(7))]  # stream 7 waits for the text of its next segment
+    assert plan_step([speaking, behind], holders, Capacity(1, 0, 512, 512)).admit == ()
+    assert plan_step([speaking, behind], holders, Capacity(2, 0, 512, 512)).admit == (2,)
 
 
 # --- engine steps ----------------------------------------------------------------------------------------------------
@@ -117,11 +117,11 @@ def test_generation_runs_ahead_of_playback_into_a_bounded_buffer() -> None:
             packet = next(p for p in received.packets if p.first_sample == consumed * 24)
             consumed += packet.frames
             played_until_s = h.now_s + packet.frames * FRAME_S
-            h.consumed(stream, consumed)
+            h.report_consumed(stream, consumed)
     timing = h.streams[0].timing
     assert most == 12
     assert timing.underruns == 0
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 @pytest.mark.parametrize("streams", [1, 8, 32])
@@ -163,7 +163,7 @@ def test_paced_stream_gets_short_packet_instead_of_underrun() -> None:
         h = harness({0: 24}, tick_s=0.7 * FRAME_S, adaptive=adaptive)
         stream, received = h.submit("a text that is long enough for it", flow_control=paced(100))
         while h.step():
-            h.consumed(stream, received.frames)
+            h.report_consumed(stream, received.frames)
         late[adaptive] = h.streams[0].timing.underruns
         sizes[adaptive] = [packet.frames for packet in received.packets]
     assert late[False] > 0
@@ -195,7 +195,7 @@ def test_background_stream_yields_to_live_stream_and_completes() -> None:
     assert h.streams[0].frames - before <= 2
     h.run()
     assert background.frames == 20
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 # --- cancel, marks, batches ------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_cancel_during_a_step_prevents_decode_and_later_steps() -> None:
     assert h.runner.frames_sampled == 4  # the frame of the current step only
     assert not decoded  # the packet became full in that step
     assert received.reason is FinishReason.CANCELLED
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_first_packet_is_marked_when_its_samples_are_on_the_host() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from legato.engine.engine import Engine
-from legato.engine.heartbeat import FAILED_STEPS, EngineHealth, Heartbeat, ThreadState
+from legato.engine.heartbeat import MAX_CONSECUTIVE_FAILURES, EngineHealth, Heartbeat, ThreadState
 from legato.engine.leases import KVLease
 from legato.engine.sequence import Sequence as TalkerSequence
 from legato.errors import EngineClosedError, LegatoError
@@ -21,7 +21,7 @@ LIMIT_S = 10.0
 
 
 def healthy(engine: Engine) -> bool:
-    return engine.health().fault(LIMIT_S) is None
+    return engine.health().unhealthy_reason(LIMIT_S) is None
 
 
 def fail(engine: Engine, monkeypatch: pytest.MonkeyPatch, fault: Callable[[], None]) -> None:
@@ -53,7 +53,7 @@ def test_one_failed_step_leaves_the_engine_healthy(make_engine: MakeEngine, monk
     assert healthy(engine)
     assert engine.health().failed_steps == 1
     assert read(speak(engine.submit(request(0))))
-    assert engine.health().failed_in_a_row == 0
+    assert engine.health().consecutive_failures == 0
 
 
 def test_engine_whose_steps_always_fail_is_unhealthy_and_recovers(
@@ -66,11 +66,11 @@ def test_engine_whose_steps_always_fail_is_unhealthy_and_recovers(
 
     with monkeypatch.context() as patch:
         fail(engine, patch, always)
-        for _ in range(FAILED_STEPS):
+        for _ in range(MAX_CONSECUTIVE_FAILURES):
             assert healthy(engine)
             speak_and_fail(engine)
         until(lambda: not healthy(engine))
-        assert "failed" in str(engine.health().fault(LIMIT_S))
+        assert "failed" in str(engine.health().unhealthy_reason(LIMIT_S))
     assert read(speak(engine.submit(request(0))))
     until(lambda: healthy(engine))
 
@@ -125,7 +125,7 @@ def test_step_that_never_returns_ages_and_close_is_bounded(
     handle = speak(engine.submit(request(0)))
     assert entered.wait(60)
     until(lambda: engine.health().step_age_s > 0.2)
-    assert engine.health().fault(0.2)
+    assert engine.health().unhealthy_reason(0.2)
     started_s = time.monotonic()
     assert not engine.close(timeout_s=0.3)
     assert time.monotonic() - started_s < 5
@@ -156,11 +156,11 @@ def test_heartbeat_reports_limits_and_states() -> None:
     heartbeat = Heartbeat(lambda: now_s[0])
     heartbeat.step_started()
     now_s[0] = LIMIT_S
-    assert heartbeat.health().fault(LIMIT_S) is None
+    assert heartbeat.health().unhealthy_reason(LIMIT_S) is None
     now_s[0] += 0.1
-    assert "10 s" in str(heartbeat.health().fault(LIMIT_S))
+    assert "10 s" in str(heartbeat.health().unhealthy_reason(LIMIT_S))
     heartbeat.step_finished(failed=False, progress=True)
     assert heartbeat.health() == EngineHealth(ThreadState.RUNNING, 0.0, 0, 1, 0)
     for state in (ThreadState.CLOSED, ThreadState.DEAD):
         heartbeat.thread_ended(state)
-        assert heartbeat.health().fault(LIMIT_S)
+        assert heartbeat.health().unhealthy_reason(LIMIT_S)

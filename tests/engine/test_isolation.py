@@ -44,7 +44,7 @@ def test_malformed_clone_prompt_fails_only_its_own_stream(bad: dict[str, object]
     h.run()
     assert len(failing.errors) == 1
     assert other.reason is FinishReason.MAX_FRAMES
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 @pytest.mark.parametrize("token", [(10**9,), (-1,), (), (1, 2)])
@@ -56,13 +56,13 @@ def test_text_token_outside_the_vocabulary_fails_only_its_own_stream(token: tupl
         _, other = h.submit(TEXT, seed=2, max_frames=15)
         h.core._apply_commands(h._take_pending())
         h.core._process_text()
-        h.streams[stream].sequences[0].track.tokens[at] = token  # type: ignore[index]
+        h.streams[stream].sequences[0].tokenizer.tokens[at] = token  # type: ignore[index]
         h.run()
         (error,) = failing.errors
         assert isinstance(error, LegatoError)
         assert "vocabulary" in str(error)
         assert other.reason is FinishReason.MAX_FRAMES
-        h.assert_balanced()
+        h.assert_all_slots_free()
 
 
 @pytest.mark.parametrize("call", ["_prefill", "_step", "_sample_first_codes", "_predict_frames"])
@@ -92,7 +92,7 @@ def test_row_that_raises_in_a_batch_fails_alone_and_the_others_are_unchanged(
             assert "IndexError" in str(error)
         assert not received[0].errors
         assert not received[2].errors
-        h.assert_balanced()
+        h.assert_all_slots_free()
         return h
 
     clean, poisoned = run(poisoned=False), run(poisoned=True)
@@ -129,4 +129,4 @@ def test_failed_row_of_the_only_stream_spares_those_that_wait(make_engine: MakeE
     with pytest.raises(GenerationError):
         read(bad)
     assert read(good)
-    assert engine.health().fault(10.0) is None
+    assert engine.health().unhealthy_reason(10.0) is None

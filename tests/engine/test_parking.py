@@ -61,14 +61,14 @@ def test_stream_that_waits_for_text_is_parked_and_goes_on_bit_identically() -> N
     pass_time(h, 0.5)
     assert other.reason is FinishReason.MAX_FRAMES
     assert SequenceState.PARKED in states(h, stream)
-    assert h.kv.balanced
-    assert h.codec.balanced
+    assert h.kv.all_free
+    assert h.codec.all_free
     h.append(stream, TEXT[5:])
     h.end(stream)
     h.run()
     assert h.codes(5) == reference.codes(5)
     np.testing.assert_array_equal(received.samples, expected.samples)
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_paused_stream_is_parked_and_returns_when_its_client_has_taken_half() -> None:
@@ -78,17 +78,17 @@ def test_paused_stream_is_parked_and_returns_when_its_client_has_taken_half() ->
     _, other = h.submit("other", seed=6, max_frames=4)
     pass_time(h, 1.0)
     assert (received.frames, other.frames) == (7, 4)  # the eighth frame waits for a full packet
-    h.consumed(stream, 3)
+    h.report_consumed(stream, 3)
     pass_time(h, 0.5)
     assert SequenceState.PARKED in states(h, stream)
-    h.consumed(stream, 6)
+    h.report_consumed(stream, 6)
     pass_time(h, 0.5)
     assert SequenceState.PARKED not in states(h, stream)
     h.set_flow_control(stream, UNLIMITED, 6)
     h.run()
     assert h.codes(5) == reference.codes(5)
     np.testing.assert_array_equal(received.samples, expected.samples)
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_stream_between_two_segments_is_parked() -> None:
@@ -104,7 +104,7 @@ def test_stream_between_two_segments_is_parked() -> None:
     h.run()
     assert h.codes(5) == reference.codes(5)
     np.testing.assert_array_equal(received.samples, expected.samples)
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_stream_is_not_parked_before_the_stated_time_or_without_memory() -> None:
@@ -134,7 +134,7 @@ def test_parked_stream_can_be_cancelled_and_drained() -> None:
     h.run()
     assert received.reason is FinishReason.CANCELLED
     assert h.runner.num_sequences == 0
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_two_live_streams_share_one_slot_without_underruns() -> None:
@@ -150,13 +150,13 @@ def test_two_live_streams_share_one_slot_without_underruns() -> None:
         first = h.streams[live].timing.packet_s[:1]
         if first:
             played = int((h.now_s - first[0]) / 0.08)
-            h.consumed(live, min(played, heard.frames))
+            h.report_consumed(live, min(played, heard.frames))
     assert (heard.frames, download.frames) == (frames, frames)
     assert h.streams[live].timing.underruns == 0
     unused = PoolUse(0, 0)
     stats = h.registry.stats.snapshot(streams_open=0, streams_parked=0, talker_slots=unused, codec_slots=unused)
     assert stats.parks >= 2
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 ACTIONS = st.lists(
@@ -193,7 +193,7 @@ def test_parking_never_changes_a_stream(
             if start < end:
                 h.append(stream, TEXT[start:end])
         elif kind == "take":
-            h.consumed(stream, min(received.frames, h.streams[stream].consumed + amount))
+            h.report_consumed(stream, min(received.frames, h.streams[stream].consumed + amount))
         else:
             pass_time(h, number * 0.03)
     for (stream, _), done in zip(streams, given_text, strict=True):
@@ -205,7 +205,7 @@ def test_parking_never_changes_a_stream(
         reference, expected = alone(seed=seed)
         assert h.codes(seed) == reference.codes(seed)
         np.testing.assert_array_equal(received.samples, expected.samples)
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 @pytest.mark.parametrize("gap_s", [0.04, 0.9])
@@ -221,7 +221,7 @@ def test_letter_now_and_then_does_not_hold_a_slot_but_text_at_speaking_rate_does
     h.cancel(stream)
     h.run()
     assert received.reason is FinishReason.CANCELLED
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 # --- with the engine's thread ----------------------------------------------------------------------------------------

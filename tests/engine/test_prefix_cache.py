@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from legato.config.engine import EngineConfig
-from legato.engine.kv_cache import MIN_PREFIX_POSITIONS, KVCopy, PrefixStore, shared_positions
+from legato.engine.kv_cache import MIN_PREFIX_POSITIONS, KVCopy, PrefixCache, cacheable_prefix_len
 from legato.engine.scheduler import plan_step
 from legato.engine.sequence import SequenceState
 from legato.errors import InputError
 from legato.models.voice import ClonedVoice
 from legato.types import PromptRow, TextLayout, TextToken
 from tests.engine.harness import WARM, Harness, Received
-from tests.engine.test_scheduler import ROOM, view
+from tests.engine.test_scheduler import CAPACITY, view
 from tests.engine.tiny import tiny_config
 from tests.models.tiny_talker import CODEBOOKS, CODES
 
@@ -68,7 +68,7 @@ def test_cached_prefix_saves_compute_and_is_bit_identical(kind: str, layout: Tex
             _, each = h.submit(text, seed=seed, sampling=WARM, max_frames=5, layout=layout, **asked)
             h.run()
             received[kept, seed], slices[kept, seed] = bits(each), computed(h, seed)
-        h.assert_balanced()
+        h.assert_all_slots_free()
     assert received[0, 0] == received[2**20, 0]
     assert received[0, 1] == received[2**20, 1]
     assert slices[0, 1][0] == slices[2**20, 0][0] == (0, slices[0, 1][1][0])
@@ -92,7 +92,7 @@ def test_cached_prefix_is_bit_identical_in_any_batch_and_slot() -> None:
     h.run()
     assert {seed: bits(each) for seed, each in together.items()} == alone
     assert len(set(alone.values())) == len(alone)
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_prefixes_of_other_voice_transcript_or_instruction_are_separate() -> None:
@@ -131,17 +131,17 @@ def test_prefix_is_never_short_and_never_the_whole_prompt() -> None:
     submit(h, 2, cloned=voice(1, transcript=60))  # the prefix would cover the whole prompt
     h.step()
     plain, covered = (stream.sequences[0] for stream in h.streams)
-    assert shared_positions(plain.slot.plan) == 0
-    assert shared_positions(covered.slot.plan) == len(covered.slot.plan.rows) - 1
+    assert cacheable_prefix_len(plain.slot.plan) == 0
+    assert cacheable_prefix_len(covered.slot.plan) == len(covered.slot.plan.rows) - 1
     h.run()
     assert computed(h, 2)[-1][1] == 1
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 def test_prompt_is_cut_at_its_prefix_and_at_multiples_of_the_budget() -> None:
     def slices(positions: int) -> list[tuple[int, int]]:
         seen = view(1, state=SequenceState.PREFILLING, prompt=100, positions=positions)
-        plan = plan_step([replace(seen, shared_positions=50)], [], replace(ROOM, prefill_positions=30))
+        plan = plan_step([replace(seen, cacheable_prefix_len=50)], [], replace(CAPACITY, prefill_positions=30))
         return [(each.start, each.length) for each in plan.prefill]
 
     assert [slices(start) for start in (0, 30, 50, 80)] == [[(0, 30)], [(30, 20)], [(50, 30)], [(80, 20)]]
@@ -152,15 +152,15 @@ def test_prefix_cache_evicts_least_recently_used() -> None:
         return KVCopy(torch.zeros(2, 1, 8, 4), torch.zeros(2, 1, 8, 4))
 
     keys = [("voice", (PromptRow(code=number),)) for number in range(3)]
-    store = PrefixStore(2 * copy().bytes)
-    store.keep(keys[0], copy())
-    store.keep(keys[1], copy())
-    assert store.find(keys[0]) is not None
-    store.keep(keys[2], copy())
-    assert [store.find(key) is not None for key in keys] == [True, False, True]
-    assert store.kept_bytes == 2 * copy().bytes == 2 * 2 * 64 * 4
-    none = PrefixStore(0)
-    none.keep(keys[0], copy())
-    assert (none.find(keys[0]), none.kept_bytes) == (None, 0)
+    store = PrefixCache(2 * copy().bytes)
+    store.put(keys[0], copy())
+    store.put(keys[1], copy())
+    assert store.get(keys[0]) is not None
+    store.put(keys[2], copy())
+    assert [store.get(key) is not None for key in keys] == [True, False, True]
+    assert store.cached_bytes == 2 * copy().bytes == 2 * 2 * 64 * 4
+    none = PrefixCache(0)
+    none.put(keys[0], copy())
+    assert (none.get(keys[0]), none.cached_bytes) == (None, 0)
     with pytest.raises(InputError, match="prefix_cache_bytes"):
         EngineConfig(prefix_cache_bytes=-1)

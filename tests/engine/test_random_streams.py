@@ -90,7 +90,7 @@ class Simulation:
                 client.cancelled = True
                 self.h.cancel(client.id)
             case "take", []:
-                self.h.consumed(client.id, client.received.frames)
+                self.h.report_consumed(client.id, client.received.frames)
             case "flow control", [FlowControl() as flow_control]:
                 client.paced = client.paced or flow_control.mode is FlowMode.PACED
                 self.h.set_flow_control(client.id, flow_control, client.received.frames)
@@ -108,7 +108,7 @@ class Simulation:
             self.end(client)
             self.h.set_flow_control(client.id, UNLIMITED, client.received.frames)
         self.h.run()
-        self.h.assert_balanced()
+        self.h.assert_all_slots_free()
 
     def check(self, seed: int, client: ClientState, *, adaptive: bool) -> None:
         received, stop = client.received, self.stops[seed]
@@ -137,7 +137,7 @@ def test_random_streams_are_complete_and_release_everything(
     stops: list[int], actions: list[tuple[object, ...]], adaptive: bool, tick_s: float
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(output, "COMFORTABLE_S", 0.004)  # a frame of the tiny codec lasts a millisecond
+        patch.setattr(output, "AMPLE_SLACK_S", 0.004)  # a frame of the tiny codec lasts a millisecond
         simulation = Simulation(stops, adaptive=adaptive, tick_s=tick_s)
         for action in [("submit", (1, 2, 4), UNLIMITED, 3), *actions]:
             simulation.act(action)

@@ -8,11 +8,11 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from legato.engine.scheduler import COMFORTABLE_S, SPARE_S, Capacity, SequenceView, SlotHolder, plan_step
+from legato.engine.scheduler import AMPLE_SLACK_S, LENDER_SLACK_S, Capacity, SequenceView, SlotHolder, plan_step
 from legato.engine.sequence import SequenceState
 from legato.types import SequenceId, StreamId
 
-ROOM = Capacity(free_kv=8, free_codec=8, prefill_positions=512, live_prefill_positions=512)
+CAPACITY = Capacity(free_kv=8, free_codec=8, prefill_positions=512, urgent_prefill_positions=512)
 
 
 def view(
@@ -41,43 +41,45 @@ def view(
 
 
 def test_streams_are_admitted_in_order_of_arrival_while_slots_are_free() -> None:
-    plan = plan_step([view(5), view(6), view(7)], [], replace(ROOM, free_kv=2))
+    plan = plan_step([view(5), view(6), view(7)], [], replace(CAPACITY, free_kv=2))
     assert plan.admit == (5, 6)
-    plan = plan_step([view(5), view(6), view(7)], [], replace(ROOM, free_codec=1))
+    plan = plan_step([view(5), view(6), view(7)], [], replace(CAPACITY, free_codec=1))
     assert plan.admit == (5,)
 
 
 def test_stream_without_enough_text_does_not_block_the_next() -> None:
-    plan = plan_step([view(1, prompt=0), view(2)], [], replace(ROOM, free_kv=1))
+    plan = plan_step([view(1, prompt=0), view(2)], [], replace(CAPACITY, free_kv=1))
     assert plan.admit == (2,)
 
 
 def test_prefill_is_chunked_and_running_streams_step_in_the_same_step() -> None:
     running = view(1, state=SequenceState.RUNNING, can_step=True)
     long = view(2, prompt=1000)
-    plan = plan_step([running, long], [SlotHolder(StreamId(1))], replace(ROOM, live_prefill_positions=300))
+    plan = plan_step([running, long], [SlotHolder(StreamId(1))], replace(CAPACITY, urgent_prefill_positions=300))
     assert plan.step == (1,)
     assert [(each.sequence, each.start, each.length) for each in plan.prefill] == [(2, 0, 300)]
     half = view(2, state=SequenceState.PREFILLING, prompt=1000, positions=900)
     plan = plan_step(
-        [running, half], [SlotHolder(StreamId(1)), SlotHolder(StreamId(2))], replace(ROOM, live_prefill_positions=300)
+        [running, half],
+        [SlotHolder(StreamId(1)), SlotHolder(StreamId(2))],
+        replace(CAPACITY, urgent_prefill_positions=300),
     )
     assert [(each.start, each.length) for each in plan.prefill] == [(900, 100)]
 
 
 def test_prefill_budget_is_small_while_a_stream_has_little_slack() -> None:
-    room = replace(ROOM, prefill_positions=300, live_prefill_positions=40)
+    capacity = replace(CAPACITY, prefill_positions=300, urgent_prefill_positions=40)
     long = view(2, prompt=1000)
 
     def first_slice(*running: SequenceView) -> int:
-        plan = plan_step([*running, long], [SlotHolder(each.stream) for each in running], room)
+        plan = plan_step([*running, long], [SlotHolder(each.stream) for each in running], capacity)
         return plan.prefill[0].length
 
     running = view(1, state=SequenceState.RUNNING, can_step=True)
     assert first_slice() == 300
     assert first_slice(replace(running, slack_s=0.5)) == first_slice(replace(running, slack_s=-3.0)) == 40
     assert (
-        first_slice(replace(running, slack_s=COMFORTABLE_S + 0.1)) == first_slice(replace(running, slack_s=inf)) == 300
+        first_slice(replace(running, slack_s=AMPLE_SLACK_S + 0.1)) == first_slice(replace(running, slack_s=inf)) == 300
     )
     assert first_slice(replace(running, slack_s=0.5, can_step=False)) == 300  # cannot step, so does not count
 
@@ -85,22 +87,22 @@ def test_prefill_budget_is_small_while_a_stream_has_little_slack() -> None:
 def test_prefill_ahead_leaves_slots_for_new_streams() -> None:
     running = view(1, stream=1, state=SequenceState.RUNNING, can_step=True)
     behind = view(2, stream=1, head=False)
-    seated = [SlotHolder(StreamId(1))]
-    assert plan_step([running, behind], seated, Capacity(1, 0, 512, 512)).admit == (2,)
-    assert plan_step([running, behind], seated, Capacity(1, 1, 512, 512)).admit == ()
-    assert plan_step([running, behind], seated, Capacity(2, 1, 512, 512)).admit == (2,)
+    holders = [SlotHolder(StreamId(1))]
+    assert plan_step([running, behind], holders, Capacity(1, 0, 512, 512)).admit == (2,)
+    assert plan_step([running, behind], holders, Capacity(1, 1, 512, 512)).admit == ()
+    assert plan_step([running, behind], holders, Capacity(2, 1, 512, 512)).admit == (2,)
 
 
 def test_only_the_head_steps() -> None:
     ahead = view(2, stream=1, head=False, state=SequenceState.RUNNING, can_step=True)
-    assert plan_step([ahead], [SlotHolder(StreamId(1))], ROOM).step == ()
+    assert plan_step([ahead], [SlotHolder(StreamId(1))], CAPACITY).step == ()
 
 
 def test_prefilled_head_samples_only_if_flow_control_allows() -> None:
     prefilled = view(1, state=SequenceState.RUNNING, prefilled=True)
-    assert plan_step([prefilled], [SlotHolder(StreamId(1))], ROOM).first_frame == (1,)
-    assert plan_step([replace(prefilled, head=False)], [SlotHolder(StreamId(1))], ROOM).first_frame == ()
-    assert plan_step([replace(prefilled, may_generate=False)], [SlotHolder(StreamId(1))], ROOM).idle
+    assert plan_step([prefilled], [SlotHolder(StreamId(1))], CAPACITY).first_frame == (1,)
+    assert plan_step([replace(prefilled, head=False)], [SlotHolder(StreamId(1))], CAPACITY).first_frame == ()
+    assert plan_step([replace(prefilled, may_generate=False)], [SlotHolder(StreamId(1))], CAPACITY).idle
 
 
 def test_idle_stream_is_parked_for_one_that_waits_after_the_stated_time() -> None:
@@ -128,16 +130,19 @@ def test_as_many_streams_are_parked_as_wait() -> None:
     assert plan_step(two, idle, Capacity(1, 0, 512, 512)).park == (0, 1)
 
 
-def test_parked_stream_that_is_about_to_underrun_takes_the_slot_of_a_comfortable_one() -> None:
+def test_parked_stream_that_is_about_to_underrun_takes_the_slot_of_a_stream_with_ample_slack() -> None:
     full = Capacity(1, 0, 512, 512)
-    parked = replace(view(2, state=SequenceState.PARKED, can_step=True), parked=True, slack_s=COMFORTABLE_S - 0.1)
-    rich, poor = SlotHolder(StreamId(1), slack_s=SPARE_S + 0.1), SlotHolder(StreamId(3), slack_s=SPARE_S - 0.1)
-    assert plan_step([parked], [rich, poor], full).park == (1,)
-    assert plan_step([parked], [poor], full).park == ()
-    assert plan_step([replace(parked, slack_s=COMFORTABLE_S)], [rich], full).park == ()
+    parked = replace(view(2, state=SequenceState.PARKED, can_step=True), parked=True, slack_s=AMPLE_SLACK_S - 0.1)
+    much_slack, little_slack = (
+        SlotHolder(StreamId(1), slack_s=LENDER_SLACK_S + 0.1),
+        SlotHolder(StreamId(3), slack_s=LENDER_SLACK_S - 0.1),
+    )
+    assert plan_step([parked], [much_slack, little_slack], full).park == (1,)
+    assert plan_step([parked], [little_slack], full).park == ()
+    assert plan_step([replace(parked, slack_s=AMPLE_SLACK_S)], [much_slack], full).park == ()
     new = view(2)
-    assert plan_step([new], [rich], full).park == ()  # it was not admitted before, so it waits for its turn
-    assert plan_step([replace(new, parked=True)], [rich], full).park == (1,)  # between two segments
+    assert plan_step([new], [much_slack], full).park == ()  # it was not admitted before, so it waits for its turn
+    assert plan_step([replace(new, parked=True)], [much_slack], full).park == (1,)  # between two segments
 
 
 def test_parked_stream_is_admitted_with_its_text_and_before_later_ones() -> None:

@@ -28,12 +28,12 @@ def test_slots_are_leased_once_and_released() -> None:
     pool = kv_pool()
     first, second = pool.acquire(SequenceId(1)), pool.acquire(SequenceId(2))
     assert {first.slot, second.slot} == {0, 1}
-    with pytest.raises(StateError, match="all 2 slots are taken"):
+    with pytest.raises(StateError, match="no free slot: all 2 are leased"):
         pool.acquire(SequenceId(3))
     pool.release(first)
-    assert not pool.balanced
+    assert not pool.all_free
     pool.release(second)
-    assert pool.balanced
+    assert pool.all_free
 
 
 def test_stale_lease_is_refused_after_slot_is_leased_again() -> None:
@@ -56,9 +56,9 @@ def test_each_pool_refuses_leases_of_the_other() -> None:
     codec_lease: object = codec.acquire(StreamId(0))
     assert isinstance(talker_lease, KVLease)
     assert isinstance(codec_lease, CodecLease)
-    with pytest.raises(StateError, match="CodecLease, not a KVLease"):
+    with pytest.raises(StateError, match="expected a KVLease, not CodecLease"):
         kv.rows([codec_lease])  # type: ignore[list-item]
-    with pytest.raises(StateError, match="KVLease, not a CodecLease"):
+    with pytest.raises(StateError, match="expected a CodecLease, not KVLease"):
         codec.gather([talker_lease])  # type: ignore[list-item]
 
 
@@ -83,7 +83,7 @@ def test_leased_codec_slot_starts_empty() -> None:
         received.append(samples)
         pool.release(lease)
     assert torch.equal(received[0], received[1])
-    assert pool.balanced
+    assert pool.all_free
 
 
 def test_codec_slot_can_start_from_a_history() -> None:

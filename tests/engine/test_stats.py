@@ -14,8 +14,8 @@ from legato.engine.stats import (
     EngineStats,
     Histogram,
     Mark,
-    Part,
     PoolUse,
+    StepPhase,
     StreamTiming,
 )
 
@@ -45,7 +45,7 @@ def test_histogram_counts_each_value_once(values: list[float]) -> None:
     for number, bound in enumerate(got.bounds):
         assert sum(got.counts[: number + 1]) == sum(value <= bound for value in values)
     if values:
-        assert got.at_most(1.0) >= max(values) or got.at_most(1.0) == float("inf")
+        assert got.quantile_bound(1.0) >= max(values) or got.quantile_bound(1.0) == float("inf")
 
 
 def test_stream_is_counted_by_stages_packets_and_outcome() -> None:
@@ -84,8 +84,8 @@ def test_failures_without_packets_are_counted_by_code() -> None:
 
 def test_compute_with_zero_rows_is_not_counted() -> None:
     stats = EngineStats()
-    stats.add_compute(Part.CODEC, 3, 0.25)
-    stats.add_compute(Part.CODEC, 0, 99.0)
+    stats.add_compute(StepPhase.CODEC, 3, 0.25)
+    stats.add_compute(StepPhase.CODEC, 0, 99.0)
     got = snapshot(stats)
     assert got.rows["codec"].total == 3
     assert got.rows["codec"].bounds == ROWS
@@ -108,7 +108,7 @@ def test_rtf_does_not_count_waits_for_text() -> None:
         timing.text_wait_began(began_s)
         timing.text_wait_ended(ended_s)
     timing.packet(7.5, 0.1)
-    assert timing.later_text_wait_s == pytest.approx(0.35)
+    assert timing.text_stall_s == pytest.approx(0.35)
     assert timing.real_time_factor() == pytest.approx((7.5 - 2.0 - 0.35) / 0.2)
     stats = EngineStats()
     stats.add_stream(timing, "eos", "", live=True, paced=False)

@@ -30,7 +30,7 @@ def speak(h: Harness, streams: int, frames: int) -> list[float]:
     while any(not stream.closed for stream in h.streams):
         steps_s.append(spent_s(h))
     h.streams.clear()
-    h.assert_balanced()
+    h.assert_all_slots_free()
     return steps_s
 
 

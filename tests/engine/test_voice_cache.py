@@ -16,9 +16,9 @@ import torch
 from legato.backends.select import build_backend
 from legato.config.engine import EngineConfig
 from legato.engine.engine import Engine
-from legato.engine.frontend import FrontEnd, front_end_of
-from legato.engine.request import Reference, SpeechRequest, resolve
-from legato.engine.voice_cache import VoiceStore
+from legato.engine.frontend import FrontEnd, create_front_end
+from legato.engine.request import Reference, SpeechRequest, resolve_request
+from legato.engine.voice_cache import VoiceCache
 from legato.errors import ReferenceAudioError, UnsupportedError
 from legato.models.voice import ClonedVoice
 from legato.types import TextToken
@@ -35,14 +35,14 @@ class Base:
     model: LoadedModel
     front_end: FrontEnd
 
-    def store(self, limit_bytes: int = 2**28) -> VoiceStore:
-        return VoiceStore(self.model.decoder, self.model.encoder, self.model.speaker_encoder, limit_bytes=limit_bytes)
+    def store(self, limit_bytes: int = 2**28) -> VoiceCache:
+        return VoiceCache(self.model.decoder, self.model.encoder, self.model.speaker_encoder, limit_bytes=limit_bytes)
 
 
 @pytest.fixture(scope="module")
 def base(tiny_checkpoint: TinyCheckpoint) -> Base:
     model = load_model(tiny_checkpoint("tiny-base"))
-    return Base(model, front_end_of(model))
+    return Base(model, create_front_end(model))
 
 
 def recording(number: int) -> Samples:
@@ -54,7 +54,7 @@ def recording(number: int) -> Samples:
 WORDS: tuple[TextToken, ...] = ((11,), (12,), (13,))
 
 
-class CountingStore(VoiceStore):
+class CountingStore(VoiceCache):
     """A store that counts its encodings and slows them down."""
 
     started = 0
@@ -67,33 +67,33 @@ class CountingStore(VoiceStore):
 
 def test_voices_are_cached_by_content(base: Base) -> None:
     store = base.store()
-    first = store.voice(recording(1), WORDS)
-    assert store.voice(recording(1).copy(), WORDS) is first
-    assert store.encoded == 1
-    assert store.voice(recording(1), ()).key != first.key
-    assert store.voice(recording(2), WORDS).key != first.key
-    assert store.encoded == 3
+    first = store.get_or_encode(recording(1), WORDS)
+    assert store.get_or_encode(recording(1).copy(), WORDS) is first
+    assert store.num_encoded == 1
+    assert store.get_or_encode(recording(1), ()).key != first.key
+    assert store.get_or_encode(recording(2), WORDS).key != first.key
+    assert store.num_encoded == 3
 
 
 def test_voice_cache_evicts_least_recently_used(base: Base) -> None:
     whole = base.store()
-    whole.voice(recording(1), WORDS)
-    store = base.store(limit_bytes=2 * whole.kept_bytes + 100)
-    first = store.voice(recording(1), WORDS)
-    store.voice(recording(2), WORDS)
-    store.voice(recording(1), WORDS)
-    store.voice(recording(3), WORDS)  # evicts 2
-    assert store.kept_bytes <= 2 * whole.kept_bytes + 100
-    assert store.voice(recording(1), WORDS) is first
-    assert store.encoded == 3
-    store.voice(recording(2), WORDS)
-    assert store.encoded == 4
+    whole.get_or_encode(recording(1), WORDS)
+    store = base.store(limit_bytes=2 * whole.cached_bytes + 100)
+    first = store.get_or_encode(recording(1), WORDS)
+    store.get_or_encode(recording(2), WORDS)
+    store.get_or_encode(recording(1), WORDS)
+    store.get_or_encode(recording(3), WORDS)  # evicts 2
+    assert store.cached_bytes <= 2 * whole.cached_bytes + 100
+    assert store.get_or_encode(recording(1), WORDS) is first
+    assert store.num_encoded == 3
+    store.get_or_encode(recording(2), WORDS)
+    assert store.num_encoded == 4
 
 
 def test_concurrent_requests_compute_a_voice_once(base: Base) -> None:
     store = CountingStore(base.model.decoder, base.model.encoder, base.model.speaker_encoder, limit_bytes=2**28)
     got: list[ClonedVoice] = []
-    threads = [threading.Thread(target=lambda: got.append(store.voice(recording(1), WORDS))) for _ in range(6)]
+    threads = [threading.Thread(target=lambda: got.append(store.get_or_encode(recording(1), WORDS))) for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -106,7 +106,7 @@ def test_concurrent_requests_compute_a_voice_once(base: Base) -> None:
 def test_encoding_one_voice_does_not_block_cached_ones(base: Base) -> None:
     hold, entered = threading.Event(), threading.Event()
 
-    class Held(VoiceStore):
+    class Held(VoiceCache):
         """Encodes recording 2 only after `hold` is set."""
 
         def _encode(self, key: str, samples: Samples, transcript: tuple[TextToken, ...]) -> ClonedVoice:
@@ -116,11 +116,11 @@ def test_encoding_one_voice_does_not_block_cached_ones(base: Base) -> None:
             return super()._encode(key, samples, transcript)
 
     store = Held(base.model.decoder, base.model.encoder, base.model.speaker_encoder, limit_bytes=2**28)
-    known = store.voice(recording(1), WORDS)
-    thread = threading.Thread(target=lambda: store.voice(recording(2), WORDS))
+    known = store.get_or_encode(recording(1), WORDS)
+    thread = threading.Thread(target=lambda: store.get_or_encode(recording(2), WORDS))
     thread.start()
     assert entered.wait(30)
-    assert store.voice(recording(1), WORDS) is known  # would hang if the store were locked while it encodes
+    assert store.get_or_encode(recording(1), WORDS) is known  # would hang if the store were locked while it encodes
     hold.set()
     thread.join(30)
 
@@ -134,14 +134,14 @@ def test_failed_encoding_can_be_retried(base: Base, monkeypatch: pytest.MonkeyPa
 
         patch.setattr("legato.engine.voice_cache.speaker_vector", no_memory)
         with pytest.raises(ReferenceAudioError, match="allocate memory"):
-            store.voice(recording(1), WORDS)
-    assert store.voice(recording(1), WORDS).frames > 0
+            store.get_or_encode(recording(1), WORDS)
+    assert store.get_or_encode(recording(1), WORDS).frames > 0
 
 
 def test_cloning_without_encoders_names_base_checkpoints(base: Base) -> None:
-    store = VoiceStore(base.model.decoder, None, None, limit_bytes=2**20)
+    store = VoiceCache(base.model.decoder, None, None, limit_bytes=2**20)
     with pytest.raises(UnsupportedError, match="Base"):
-        store.voice(recording(1), ())
+        store.get_or_encode(recording(1), ())
 
 
 def test_reference_is_encoded_on_the_device_of_the_model(tiny_checkpoint: TinyCheckpoint) -> None:
@@ -153,8 +153,8 @@ def test_reference_is_encoded_on_the_device_of_the_model(tiny_checkpoint: TinyCh
     speaker = deepcopy(elsewhere.speaker_encoder)
     for module in (decoder, encoder, speaker):
         module.to("meta")
-    store = VoiceStore(decoder, encoder, speaker, limit_bytes=2**28)
-    voice = store.voice(recording(1), WORDS)
+    store = VoiceCache(decoder, encoder, speaker, limit_bytes=2**28)
+    voice = store.get_or_encode(recording(1), WORDS)
     assert voice.history is not None
     tensors = [voice.codes, voice.speaker_vector, *voice.history.tensors()]
     assert {tensor.device.type for tensor in tensors} == {"meta"}
@@ -181,7 +181,9 @@ def test_parallel_clones_equal_their_solo_runs(base: Base, engine: Engine) -> No
     store = base.store()
     asked = [SpeechRequest(reference=Reference(recording(n), "Some words."), seed=n, max_frames=4) for n in range(4)]
     asked.append(SpeechRequest(reference=Reference(recording(9)), seed=9, max_frames=4))  # no transcript
-    requests = [resolve(each, base.model.config, base.front_end, store, whole_text=True).request for each in asked]
+    requests = [
+        resolve_request(each, base.model.config, base.front_end, store, whole_text=True).request for each in asked
+    ]
 
     def samples(together: bool) -> list[bytes]:
         received: list[bytes] = []

@@ -34,7 +34,7 @@ PLENTY_S = 0.05
 def test_windows_grow_when_playback_is_far_ahead_and_packets_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(output, "COMFORTABLE_S", PLENTY_S)
+    monkeypatch.setattr(output, "AMPLE_SLACK_S", PLENTY_S)
     cut, calls, sound = {}, {}, {}
     for adaptive in (False, True):
         h = harness({0: 200}, tick_s=FRAME_S / 4, adaptive=adaptive)
@@ -68,7 +68,7 @@ def test_windows_are_small_while_another_stream_is_active() -> None:
     assert max(map(max, calls)) <= 4
     h.run()
     assert background.frames == 150
-    h.assert_balanced()
+    h.assert_all_slots_free()
 
 
 @pytest.mark.parametrize("ahead", [1, 3, 7, 12, 30])
@@ -79,6 +79,6 @@ def test_slow_paced_client_gets_all_frames_with_wide_windows(monkeypatch: pytest
     monkeypatch.setattr(StreamTiming, "slack_s", lambda _timing, _now_s: 100.0)
     for _ in range(200):
         h.run()
-        h.consumed(stream, received.frames)
+        h.report_consumed(stream, received.frames)
     assert received.frames == 120
-    h.assert_balanced()
+    h.assert_all_slots_free()

@@ -6,24 +6,24 @@ from legato.engine.handle import spoken_words
 from legato.engine.request import default_sampling
 from legato.engine.sequence import Sequence, SequenceState
 from legato.types import PromptSpec, SequenceId, SpokenWord, StreamId, TextLayout, WordSpan
-from tests.engine.tiny import LetterTrack, tiny_config
+from tests.engine.tiny import LetterTokenizer, tiny_config
 
 FRAME = 1920
 
 
 def sequence(number: int, text: str, words: tuple[WordSpan, ...], *, frames: int, ended: bool) -> Sequence:
     """A sequence with the given words."""
-    track = LetterTrack()
-    track.words = words
+    tokenizer = LetterTokenizer()
+    tokenizer.words = words
     made = Sequence(
         SequenceId(number),
         StreamId(0),
         number,
-        track,
+        tokenizer,
         PromptSpec("auto", "", TextLayout.STREAMING),
         default_sampling(tiny_config()),
         seed=0,
-        ends_with_track=True,
+        ends_with_text=True,
     )
     made.append_text(text)
     made.frames = frames

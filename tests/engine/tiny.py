@@ -31,8 +31,8 @@ from tests.models.codec import tiny_codec
 from tests.models.tiny_talker import BPE, CODEBOOKS, CODES, make_predictor, make_talker, stack, talker_config
 
 
-class LetterTrack:
-    """Text track whose tokens are letters, committed at once."""
+class LetterTokenizer:
+    """Tokenizer whose tokens are letters, committed immediately."""
 
     def __init__(self) -> None:
         self.tokens: list[tuple[int, ...]] = []
@@ -50,7 +50,7 @@ class LetterTrack:
 
 @lru_cache(maxsize=1)
 def tiny_decoder() -> CodecDecoder:
-    """A codec for the codes of the tiny talker."""
+    """Codec for the codes of the tiny talker."""
     sizes = replace(tiny_codec.DECODER, num_quantizers=CODEBOOKS, codebook_size=CODES)
     return tiny_codec.tiny_decoder(sizes, dtype=torch.float32)
 
@@ -80,7 +80,7 @@ def tiny_talker() -> Talker:
 
 @lru_cache(maxsize=1)
 def tiny_predictor() -> CodePredictor:
-    """The code predictor, shared as the talker is."""
+    """The code predictor, shared in the same way."""
     return make_predictor()
 
 

@@ -1,4 +1,4 @@
-"""`examples/minimal.py`, a second implementation in plain PyTorch, gives the codes and samples of the engine."""
+"""`examples/minimal.py`, a second implementation in plain PyTorch, produces the codes and samples of the engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.conftest import TinyCheckpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 TOLERANCE = 2e-5
-"""Codec windows against the whole, float32, part of full scale (docs/exactness.md)."""
+"""Tolerance between windowed and whole-utterance decoding in float32, relative to full scale (docs/exactness.md)."""
 FRAMES = 12
 SEED = 3
 
@@ -51,10 +51,10 @@ CASES = pytest.mark.parametrize(
 
 
 @CASES
-def test_codes_and_samples_are_those_of_the_engine(
+def test_codes_and_samples_match_the_engine(
     minimal: ModuleType, tiny_checkpoint: TinyCheckpoint, kind: str, text: str, options: dict[str, str]
 ) -> None:
-    """The codes are compared through the samples: one different code changes a frame by far more than the tolerance."""
+    """Codes are compared through the samples, because one different code changes a frame by more than the limit."""
     codes, samples, rate_hz = minimal.synthesize(str(tiny_checkpoint(kind)), text, **options, limit=FRAMES, noise=noise)
     with load(tiny_checkpoint(kind)) as tts:
         speech = tts.say(text, seed=SEED, max_frames=FRAMES, **options)  # type: ignore[arg-type]
@@ -69,9 +69,7 @@ def test_codes_and_samples_are_those_of_the_engine(
     assert (other - samples).abs().max() > TOLERANCE
 
 
-def test_greedy_codes_are_those_of_the_engine(
-    minimal: ModuleType, tiny_checkpoint: TinyCheckpoint, tmp_path: Path
-) -> None:
+def test_greedy_codes_match_the_engine(minimal: ModuleType, tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:
     folder = tmp_path / "greedy"
     shutil.copytree(tiny_checkpoint("tiny-custom-voice"), folder)
     path = folder / "generation_config.json"

@@ -187,7 +187,7 @@ class Faults:
             for sequence in sequences:
                 sequence.slot.computed_positions += 1
                 sequence.slot.pending_frame = None
-                runner._work[sequence.id].hidden = hidden
+                runner._device_state[sequence.id].hidden = hidden
 
         def sample(sequences: Sequence[TalkerSequence]) -> list[int | GenerationError]:
             return [

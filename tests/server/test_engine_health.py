@@ -18,7 +18,7 @@ import pytest
 from legato.api import load
 from legato.client.http import Client, IncompleteResponseError, ServerError
 from legato.config.server import ServerConfig
-from legato.engine.heartbeat import FAILED_STEPS
+from legato.engine.heartbeat import MAX_CONSECUTIVE_FAILURES
 from legato.server.watchdog import Watchdog
 from tests.conftest import TinyCheckpoint
 from tests.server.running import Running, metric, running, wait_for
@@ -111,12 +111,12 @@ def test_engine_whose_steps_always_fail_is_unhealthy(server: Running, monkeypatc
         raise RuntimeError("the device is lost")
 
     break_runner(server, monkeypatch, fail)
-    for _ in range(FAILED_STEPS):
+    for _ in range(MAX_CONSECUTIVE_FAILURES):
         assert status(server, "/ready")[0] == 200
         with pytest.raises((ServerError, OSError)):
             speak(server)
     wait_for(lambda: status(server, "/health")[0] == 503)
-    assert gauge(server, "legato_engine_failed_steps_total") == FAILED_STEPS
+    assert gauge(server, "legato_engine_failed_steps_total") == MAX_CONSECUTIVE_FAILURES
 
 
 def test_failed_warm_up_is_reported(tiny_checkpoint: TinyCheckpoint, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,5 +216,5 @@ def _speak_once(client: Client) -> None:
 
 
 def _speak_repeatedly(client: Client) -> None:
-    for _ in range(2 * FAILED_STEPS):  # streams that fail in the same step count once
+    for _ in range(2 * MAX_CONSECUTIVE_FAILURES):  # streams that fail in the same step count once
         _speak_once(client)

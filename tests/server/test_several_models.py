@@ -187,7 +187,7 @@ def test_readiness_names_the_model_that_fails(engines: Engines) -> None:
     for each in state.models:
         each.readiness.warm = True
     assert (state.status, state.engine_fault) == ("ready", None)
-    dead = EngineHealth(ThreadState.DEAD, step_age_s=0.0, failed_in_a_row=1, steps=1, failed_steps=1)
+    dead = EngineHealth(ThreadState.DEAD, step_age_s=0.0, consecutive_failures=1, steps=1, failed_steps=1)
     state.models[1].readiness.health = lambda: dead
     assert state.engine_fault is not None
     assert state.engine_fault.startswith("second: ")

@@ -30,7 +30,7 @@ def test_interrupt_clears_queue_and_device_r33() -> None:
     world = World(limits(buffer_ms=4000, lead_ms=2000), speed=10)
     old = world.speak("x" * 100)
     world.run(1000)
-    assert world.device.most_buffered > 1000
+    assert world.device.max_buffered_samples > 1000
     world.handle(Interrupt())
     heard = world.device.heard_of(old)
     world.run(3000)
@@ -59,7 +59,7 @@ def test_late_packets_of_interrupted_utterance_are_dropped() -> None:
     world.handle(PacketReceived(old, packet(frames * FRAME, 1)))
     world.handle(PacketReceived(old, packet((frames + 1) * FRAME, 0, last=True)))
     world.run_until_idle()
-    after_cancel = world.outputs[world.outputs.index(world.of(Cancelled)[0]) :]
+    after_cancel = world.outputs[world.outputs.index(world.outputs_of_type(Cancelled)[0]) :]
     assert {output.utterance_id for output in after_cancel if isinstance(output, AudioPacket)} == {new}
     assert world.device.heard[-1] == (new, 0, 3 * FRAME)
 
@@ -93,7 +93,7 @@ def test_repeated_play_and_stop_r37() -> None:
     last = world.speak("y" * 10)
     world.run_until_idle()
     assert world.device.heard[-1] == (last, 0, 10 * FRAME)
-    assert len(world.of(Cancelled)) == 201
+    assert len(world.outputs_of_type(Cancelled)) == 201
 
 
 def test_interrupt_while_sending_leaves_next_utterance_complete_r37() -> None:
@@ -117,7 +117,7 @@ def test_replace_interrupts_playing_and_queued_utterances() -> None:
     new = world.speak("c" * 5, replaces=True)
     world.run_until_idle()
     assert [h[0] for h in world.device.heard] == [0, new]
-    (cancelled,) = world.of(Cancelled)
+    (cancelled,) = world.outputs_of_type(Cancelled)
     assert isinstance(cancelled, Cancelled)
     assert [report.utterance_id for report in cancelled.reports] == [0, 1]
     assert cancelled.reports[1].played_samples == 0
@@ -154,12 +154,12 @@ def test_acknowledging_client_determines_end_of_playback() -> None:
     world.run(100)
     world.handle(PlaybackAck(utterance_id, 10))
     world.run(600)
-    assert not world.of(PlaybackFinished)
+    assert not world.outputs_of_type(PlaybackFinished)
     world.handle(PlaybackAck(utterance_id, 5 * FRAME))
-    assert len(world.of(PlaybackFinished)) == 1
+    assert len(world.outputs_of_type(PlaybackFinished)) == 1
     unacknowledged = world.speak("y" * 5)
     world.run(5 * FRAME + 1000)
-    assert len(world.of(PlaybackFinished)) == 1
+    assert len(world.outputs_of_type(PlaybackFinished)) == 1
     world.run(1500)  # after the grace period a client that stopped acknowledging blocks nothing
     assert [type(each) for each in outcomes(world, unacknowledged)] == [PlaybackFinished]
 
@@ -173,4 +173,4 @@ def test_impossible_acknowledgements_are_rejected() -> None:
     assert caught.value.field == "played_through_sample"
     with pytest.raises(StateError, match="there is no utterance 7"):
         world.handle(Interrupt((PlaybackAck(UtteranceId(7), 1),)))
-    assert not world.of(Cancelled)
+    assert not world.outputs_of_type(Cancelled)

@@ -83,7 +83,9 @@ def test_utterances_play_completely_in_order_within_limits(
         world.run(8)
     assert world.device.heard == [(u, 0, n * FRAME) for u, n in zip(spoken, lengths, strict=True)]
     if lead_ms:
-        assert world.device.most_buffered <= max(lead_ms, start_ms + packet_frames * FRAME, packet_frames * FRAME)
+        assert world.device.max_buffered_samples <= max(
+            lead_ms, start_ms + packet_frames * FRAME, packet_frames * FRAME
+        )
     kinds = [
         type(output)
         for output in world.outputs
@@ -102,9 +104,9 @@ def test_no_gap_between_utterances_and_second_waits_for_first() -> None:
     world.speak("y" * 20)
     world.run(60)
     assert world.streams[UtteranceId(1)].frames == 0
-    silent_before = world.device.silent
+    silent_before = world.device.silent_samples
     world.run_until_idle()
-    assert world.device.silent - silent_before < world.step_ms  # rest of the last step
+    assert world.device.silent_samples - silent_before < world.step_ms  # rest of the last step
     assert [h[0] for h in world.device.heard] == [0, 1]
 
 
@@ -114,7 +116,7 @@ def test_generation_runs_ahead_during_playback_r38() -> None:
     world.speak("x" * 100)
     world.run_until_idle()
     assert world.now_ms <= 100 * FRAME + 4 * FRAME // 2 + 2
-    assert world.device.silent <= 4 * FRAME // 2 + 2
+    assert world.device.silent_samples <= 4 * FRAME // 2 + 2
 
 
 def test_streamed_text_goes_into_one_utterance_until_it_ends() -> None:
@@ -122,7 +124,7 @@ def test_streamed_text_goes_into_one_utterance_until_it_ends() -> None:
     for piece in ("ab", "c", "de"):
         world.handle(AddText(piece))
     assert world.streams[FIRST].text == "abcde"
-    assert not world.streams[FIRST].ended
+    assert not world.streams[FIRST].text_ended
     world.handle(EndUtterance())
     world.handle(AddText("next"))
     assert world.streams[UtteranceId(1)].text == "next"
@@ -131,7 +133,7 @@ def test_streamed_text_goes_into_one_utterance_until_it_ends() -> None:
 def test_text_after_early_end_of_stream_is_dropped() -> None:
     world = World(limits())
     world.handle(AddText("a"))
-    world.streams[FIRST].over = True
+    world.streams[FIRST].finished = True
     world.handle(PacketReceived(FIRST, packet(0, 1, last=True)))
     world.run(200)
     world.handle(AddText("too late"))
@@ -196,7 +198,7 @@ def test_close_input_sends_remaining_audio_and_closes_once() -> None:
     world.run(1000)
     assert world.device.heard == [(FIRST, 0, 5 * FRAME)]
     assert isinstance(world.outputs[-1], SessionClosed)
-    assert len(world.of(SessionClosed)) == 1
+    assert len(world.outputs_of_type(SessionClosed)) == 1
     world.handle(ClockTick())
     world.handle(Disconnect())
 

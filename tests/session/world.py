@@ -65,24 +65,24 @@ class FakeStream:
     ahead_frames: int
     consumed_frames: int = 0
     text: str = ""
-    ended: bool = False
+    text_ended: bool = False
     cancelled: bool = False
     frames: int = 0
-    over: bool = False
+    finished: bool = False
 
 
 @dataclass
 class FakeDevice:
-    """Plays in real time. `heard`: (utterance, first sample, samples) played, contiguous pieces merged."""
+    """Device that plays in real time. `heard`: (utterance, first sample, samples) played, contiguous pieces merged."""
 
     buffered: deque[tuple[UtteranceId, int, int]] = field(default_factory=deque)
     heard: list[tuple[UtteranceId, int, int]] = field(default_factory=list)
-    most_buffered: int = 0
-    silent: int = 0
+    max_buffered_samples: int = 0
+    silent_samples: int = 0
 
     def receive(self, utterance_id: UtteranceId, first: int, count: int) -> None:
         self.buffered.append((utterance_id, first, count))
-        self.most_buffered = max(self.most_buffered, sum(piece[2] for piece in self.buffered))
+        self.max_buffered_samples = max(self.max_buffered_samples, sum(piece[2] for piece in self.buffered))
 
     def play(self, samples: int) -> None:
         while samples and self.buffered:
@@ -92,7 +92,7 @@ class FakeDevice:
             samples -= step
             if step < count:
                 self.buffered.appendleft((utterance_id, first + step, count - step))
-        self.silent += samples
+        self.silent_samples += samples
 
     def heard_of(self, utterance_id: UtteranceId) -> int:
         return sum(count for each, _, count in self.heard if each == utterance_id)
@@ -145,19 +145,19 @@ class World:
             self._generate(step)
             self.handle(ClockTick())
 
-    def run_until_idle(self, most_ms: int = 60_000) -> None:
+    def run_until_idle(self, timeout_ms: int = 60_000) -> None:
         """Advance the time until the session is idle."""
         while True:
             if self.session.idle:
                 return
             self.run(self.step_ms)
-            most_ms -= self.step_ms
-            if most_ms < 0:
+            timeout_ms -= self.step_ms
+            if timeout_ms < 0:
                 break
         raise AssertionError("the session never became idle")
 
     def deliver(self) -> None:
-        """Deliver the outputs that are due to the device."""
+        """Deliver all pending outputs to the device."""
         while (output := self.session.next_output()) is not None:
             self.outputs.append(output)
             if isinstance(output, AudioPacket):
@@ -165,9 +165,9 @@ class World:
             elif isinstance(output, Cancelled):
                 self.device.buffered.clear()
 
-    def of(self, kind: type[SessionOutput]) -> list[SessionOutput]:
-        """All outputs of one type so far."""
-        return [output for output in self.outputs if isinstance(output, kind)]
+    def outputs_of_type(self, output_type: type[SessionOutput]) -> list[SessionOutput]:
+        """All outputs of this type so far."""
+        return [output for output in self.outputs if isinstance(output, output_type)]
 
     def _execute(self, action: EngineAction) -> None:
         stream = self.streams.get(action.utterance_id)
@@ -180,7 +180,7 @@ class World:
             case FeedText(text=text):
                 stream.text += text
             case EndFeed():
-                stream.ended = True
+                stream.text_ended = True
             case CancelStream():
                 stream.cancelled = True
             case SetAheadFrames(ahead_frames=ahead_frames):
@@ -199,16 +199,16 @@ class World:
             utterance_id, stream = ready[0]
             frames = min(self._packet_frames, len(stream.text) - stream.frames)
             self._work_ms -= FRAME * self._packet_frames
-            stream.over = stream.ended and stream.frames + frames == len(stream.text)
-            generated = packet(stream.frames * FRAME, frames, last=stream.over)
+            stream.finished = stream.text_ended and stream.frames + frames == len(stream.text)
+            generated = packet(stream.frames * FRAME, frames, last=stream.finished)
             stream.frames += frames
             self.handle(PacketReceived(utterance_id, generated))
 
     def _ready(self, stream: FakeStream) -> bool:
-        if stream.over or stream.cancelled:
+        if stream.finished or stream.cancelled:
             return False
         known = len(stream.text) - stream.frames
-        enough = known >= self._packet_frames or stream.ended
+        enough = known >= self._packet_frames or stream.text_ended
         return enough and stream.frames < stream.consumed_frames + max(stream.ahead_frames, self._packet_frames)
 
 

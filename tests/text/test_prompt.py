@@ -34,8 +34,8 @@ WHOLE, STREAMING = TextLayout.WHOLE, TextLayout.STREAMING
 
 
 @dataclass(frozen=True, slots=True)
-class Track:
-    """Snapshot of a text track."""
+class FixedTokens:
+    """Snapshot of a text tokenizer."""
 
     tokens: tuple[TextToken, ...]
     ended: bool
@@ -67,7 +67,7 @@ def embedded(tiny_checkpoint: TinyCheckpoint) -> TalkerConfig:
 
 
 def planned(talker: TalkerConfig, spec: PromptSpec, tokens: Sequence[TextToken], *, ended: bool = True) -> PromptPlan:
-    plan = plan_prompt(talker, spec, Track(tuple(tokens), ended))
+    plan = plan_prompt(talker, spec, FixedTokens(tuple(tokens), ended))
     assert isinstance(plan, PromptPlan)
     return plan
 
@@ -84,8 +84,8 @@ VECTOR = [PromptRow(text=PAD, speaker_vector=True)]
 
 def fed(plan: PromptPlan, tokens: Sequence[TextToken], steps: int) -> list[TextToken]:
     """Text tokens added after each frame, as defined by the plan."""
-    queue = [*plan.feed_before, *tokens[plan.consumed :], *plan.feed_after]
-    return [queue[n] if n < len(queue) else plan.pad for n in range(steps)]
+    queue = [*plan.leading_tokens, *tokens[plan.next_text_index :], *plan.trailing_tokens]
+    return [queue[n] if n < len(queue) else plan.pad_token for n in range(steps)]
 
 
 def test_plain_streaming_with_a_speaker(custom: TalkerConfig) -> None:
@@ -141,7 +141,7 @@ def test_clone_streaming_text_longer_than_the_reference(custom: TalkerConfig) ->
     tokens = ids(10, 11, 12)
     plan = planned(custom, clone(STREAMING, ids(1, 2), 3), tokens)
     assert list(plan.rows) == [*ROLE, *tag(*AUTO_TAG, speaker=VECTOR), *over((1,), (2,), (10,), (11,))]
-    assert plan.consumed == 2
+    assert plan.next_text_index == 2
     assert fed(plan, tokens, 4) == [(12,), EOS, PAD, PAD]
 
 
@@ -151,7 +151,7 @@ def test_clone_streaming_transcript_longer_than_the_reference(custom: TalkerConf
     plan = planned(custom, spec, (), ended=False)
     assert plan == planned(custom, spec, ids(10, 11))
     assert list(plan.rows)[-3:] == over((1,), (2,), (3,))
-    assert (plan.consumed, plan.feed_before) == (0, ids(4))
+    assert (plan.next_text_index, plan.leading_tokens) == (0, ids(4))
     assert fed(plan, ids(10, 11), 5) == [(4,), (10,), (11,), EOS, PAD]
 
 
@@ -193,10 +193,10 @@ def test_embedded_voice(embedded: TalkerConfig) -> None:
         PromptRow(text=tokens[3], code=bos),
     ]
     assert fed(plan, tokens, 4) == [tokens[4], tokens[5], (0, 0, 0, 0), (0, 0, 0, 0)]
-    assert plan_prompt(embedded, spec, Track(tuple(tokens[:3]), ended=False)) == NeedsText(4)
+    assert plan_prompt(embedded, spec, FixedTokens(tuple(tokens[:3]), ended=False)) == NeedsText(4)
     short = planned(embedded, spec, tokens[:1])
     assert [row.text for row in short.rows] == [None, tokens[0], (0,) * 4, (0,) * 4, (0,) * 4]
-    assert (short.consumed, planned(embedded, replace(spec, layout=WHOLE), tokens)) == (1, plan)
+    assert (short.next_text_index, planned(embedded, replace(spec, layout=WHOLE), tokens)) == (1, plan)
 
 
 def test_embedded_voice_rejects_instructions_and_cloning(embedded: TalkerConfig) -> None:
@@ -233,14 +233,14 @@ def test_plan_does_not_depend_on_text_arrival(spec: PromptSpec, tokens: list[int
     text = ids(*tokens)
     whole = planned(custom, spec, text)
     for known in range(len(text) + 1):
-        early = plan_prompt(custom, spec, Track(text[:known], ended=False))
+        early = plan_prompt(custom, spec, FixedTokens(text[:known], ended=False))
         if isinstance(early, NeedsText):
             assert early.tokens > known
             assert early.tokens == WHOLE_TEXT or spec.layout is STREAMING
-            assert known < max(1, whole.consumed) or spec.layout is WHOLE or whole.feed_after == ()
+            assert known < max(1, whole.next_text_index) or spec.layout is WHOLE or whole.trailing_tokens == ()
         else:
             assert early == whole
-            assert early.consumed <= known
+            assert early.next_text_index <= known
 
 
 @given(spec=st.one_of(SPECS, CLONES), pair=st.permutations(range(20, 40)), ended=st.booleans())
@@ -248,21 +248,21 @@ def test_plan_does_not_depend_on_text_arrival(spec: PromptSpec, tokens: list[int
 def test_settled_rows_are_the_common_prefix_of_all_texts(
     spec: PromptSpec, pair: list[int], ended: bool, custom: TalkerConfig
 ) -> None:
-    """Prompts of two texts without common tokens differ right after the settled rows, or end there."""
+    """Prompts of two texts without common tokens differ right after the fixed_prefix_len rows, or end there."""
     one, other = (planned(custom, spec, ids(*half)) for half in (pair[:10], pair[10:] if ended else pair[10:19]))
-    assert one.settled == other.settled
-    assert one.rows[: one.settled] == other.rows[: one.settled]
-    assert one.settled == len(one.rows) or one.rows[one.settled] != other.rows[one.settled]
+    assert one.fixed_prefix_len == other.fixed_prefix_len
+    assert one.rows[: one.fixed_prefix_len] == other.rows[: one.fixed_prefix_len]
+    assert one.fixed_prefix_len == len(one.rows) or one.rows[one.fixed_prefix_len] != other.rows[one.fixed_prefix_len]
 
 
 def test_whole_text_waits_for_the_end(custom: TalkerConfig) -> None:
-    track = Track(ids(10, 11), ended=False)
-    assert plan_prompt(custom, PromptSpec("auto", "", WHOLE), track) == NeedsText(WHOLE_TEXT)
-    assert plan_prompt(custom, PromptSpec("auto", "", STREAMING), Track((), ended=False)) == NeedsText(1)
+    tokenizer = FixedTokens(ids(10, 11), ended=False)
+    assert plan_prompt(custom, PromptSpec("auto", "", WHOLE), tokenizer) == NeedsText(WHOLE_TEXT)
+    assert plan_prompt(custom, PromptSpec("auto", "", STREAMING), FixedTokens((), ended=False)) == NeedsText(1)
 
 
 @pytest.mark.parametrize("layout", TextLayout)
 def test_empty_text_raises(layout: TextLayout, custom: TalkerConfig, embedded: TalkerConfig) -> None:
     for talker, speaker in ((custom, ""), (embedded, "one")):
         with pytest.raises(UnspeakableTextError):
-            plan_prompt(talker, PromptSpec("auto", speaker, layout), Track((), ended=True))
+            plan_prompt(talker, PromptSpec("auto", speaker, layout), FixedTokens((), ended=True))

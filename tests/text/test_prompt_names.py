@@ -11,9 +11,9 @@ import pytest
 from legato.config.model import TalkerConfig
 from legato.errors import UnknownLanguageError, UnknownVoiceError, UnsupportedError
 from legato.text.prompt import (
-    Instructions,
+    InstructSupport,
     allowed_languages,
-    instructions,
+    instruct_support,
     resolve_language,
     resolve_speaker,
 )
@@ -84,15 +84,15 @@ def test_conflicting_voice_fields_raise(custom: TalkerConfig) -> None:
 @pytest.mark.parametrize(
     ("kind", "wanted"),
     [
-        ("tiny-custom-voice", Instructions.IGNORED),
-        ("tiny-custom-voice-wide", Instructions.USED),
-        ("tiny-voice-design", Instructions.USED),
-        ("tiny-base", Instructions.REFUSED),
-        ("tiny-embedded", Instructions.REFUSED),
+        ("tiny-custom-voice", InstructSupport.IGNORED),
+        ("tiny-custom-voice-wide", InstructSupport.USED),
+        ("tiny-voice-design", InstructSupport.USED),
+        ("tiny-base", InstructSupport.UNSUPPORTED),
+        ("tiny-embedded", InstructSupport.UNSUPPORTED),
     ],
 )
-def test_instruction_support_by_model_kind(kind: str, wanted: Instructions, tiny_checkpoint: TinyCheckpoint) -> None:
-    assert instructions(read(tiny_checkpoint(kind))) is wanted
+def test_instruction_support_by_model_kind(kind: str, wanted: InstructSupport, tiny_checkpoint: TinyCheckpoint) -> None:
+    assert instruct_support(read(tiny_checkpoint(kind))) is wanted
 
 
 def test_fine_tuned_speaker(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> None:

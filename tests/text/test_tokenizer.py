@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from typing_extensions import NotRequired
 
 from legato.errors import CheckpointError, StateError
-from legato.text.tokenizer import FILES, BpeTokenizer, BpeTrack, PreTokenizer
+from legato.text.tokenizer import FILES, BpeTokenizer, IncrementalBpeTokenizer, PreTokenizer
 from legato.weights.random_checkpoint import write_tokenizer
 
 FIRST_SPECIAL = 151643
@@ -46,16 +46,16 @@ def tokenizers(folder: Path) -> dict[PreTokenizer, BpeTokenizer]:
 
 
 def streamed(tokenizer: BpeTokenizer, pieces: list[str]) -> tuple[tuple[int, ...], ...]:
-    """Tokens of a track fed with `pieces`. Asserts that committed tokens never change."""
-    track = BpeTrack(tokenizer)
+    """Tokens of an incremental tokenizer fed with `pieces`. Asserts that committed tokens never change."""
+    incremental = IncrementalBpeTokenizer(tokenizer)
     committed: list[tuple[int, ...]] = []
     for piece in pieces:
-        track.append(piece)
-        assert list(track.tokens[: len(committed)]) == committed
-        committed = list(track.tokens)
-    track.end()
-    assert list(track.tokens[: len(committed)]) == committed
-    return tuple(track.tokens)
+        incremental.append(piece)
+        assert list(incremental.tokens[: len(committed)]) == committed
+        committed = list(incremental.tokens)
+    incremental.end()
+    assert list(incremental.tokens[: len(committed)]) == committed
+    return tuple(incremental.tokens)
 
 
 def test_corpus_has_92_cases_of_which_6_depend_on_pre_tokenizer() -> None:
@@ -133,15 +133,15 @@ def test_encoding_pieces_separately_differs(
 
 
 def test_look_ahead_is_one_character(tokenizers: dict[PreTokenizer, BpeTokenizer]) -> None:
-    track = BpeTrack(tokenizers[PreTokenizer.QWEN])
+    incremental = IncrementalBpeTokenizer(tokenizers[PreTokenizer.QWEN])
     seen: list[int] = []
     for character in "Hello, world. 你好，世界":
-        track.append(character)
-        seen.append(len(track.tokens))
+        incremental.append(character)
+        seen.append(len(incremental.tokens))
     # one piece each: "Hello" "," " world" "." " 你好" (two tokens) "，世界" (not yet)
     assert seen == [0, 0, 0, 0, 0, 1, 2, 2, 2, 2, 2, 2, 3, 4, 4, 4, 6, 6, 6]
-    track.end()
-    assert tuple(track.tokens) == tokenizers[PreTokenizer.QWEN].encode_text("Hello, world. 你好，世界")
+    incremental.end()
+    assert tuple(incremental.tokens) == tokenizers[PreTokenizer.QWEN].encode_text("Hello, world. 你好，世界")
 
 
 @pytest.mark.parametrize("case", SPECIAL, ids=lambda case: case["name"])
@@ -172,13 +172,13 @@ def test_leading_and_trailing_white_space_is_dropped(tokenizers: dict[PreTokeniz
     assert streamed(tokenizer, ["\n", " "]) == ()
 
 
-def test_track_rejects_calls_after_end(tokenizers: dict[PreTokenizer, BpeTokenizer]) -> None:
-    track = BpeTrack(tokenizers[PreTokenizer.QWEN])
-    track.end()
+def test_incremental_tokenizer_rejects_calls_after_end(tokenizers: dict[PreTokenizer, BpeTokenizer]) -> None:
+    incremental = IncrementalBpeTokenizer(tokenizers[PreTokenizer.QWEN])
+    incremental.end()
     with pytest.raises(StateError):
-        track.append("late")
+        incremental.append("late")
     with pytest.raises(StateError):
-        track.end()
+        incremental.end()
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -196,7 +196,7 @@ def test_mismatched_tokenizer_files_raise(folder: Path, tmp_path: Path) -> None:
     config = json.loads((folder / "tokenizer_config.json").read_text())
     config["added_tokens_decoder"]["151999"] = config["added_tokens_decoder"].pop("151675")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match="not of one tokenizer"):
+    with pytest.raises(CheckpointError, match="belong to different tokenizers"):
         BpeTokenizer.load(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text("{}")
     with pytest.raises(CheckpointError, match="added_tokens_decoder"):

@@ -81,11 +81,11 @@ def test_faulty_decoder_fails(kind: type[CodecDecoder]) -> None:
 
 
 def test_decoder_with_constant_output_fails() -> None:
-    """All outputs are equal, so the controls are not caught and the run fails."""
+    """All outputs are equal, so the injected faults are not detected and the run fails."""
     decoder = decoder_of(CodecDecoder)
     decoder.get_parameter(f"decoder.{len(decoder.decoder) - 1}.conv.weight").data.zero_()
     lines = run(decoder)
-    missed = {line.claim for line in lines if line.verdict is Verdict.NOT_CAUGHT}
+    missed = {line.claim for line in lines if line.verdict is Verdict.NOT_DETECTED}
     assert missed >= CONTROLS - {"unallocated slot"}
     assert not tally(lines).passed
 

@@ -59,7 +59,7 @@ def test_not_applicable_without_cuda_graphs() -> None:
 def test_correct_graphs_pass_and_faults_are_caught() -> None:
     found = lines()
     assert [line for line in found if line.bad] == []
-    assert [line.verdict for line in found] == [Verdict.EQUAL, Verdict.CAUGHT] * 3
+    assert [line.verdict for line in found] == [Verdict.EQUAL, Verdict.DETECTED] * 3
 
 
 def test_graph_that_ignores_its_inputs_fails(monkeypatch: pytest.MonkeyPatch) -> None:

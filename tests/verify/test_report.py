@@ -77,7 +77,7 @@ def test_terminal_folds_similar_lines_but_never_failed_ones() -> None:
     assert "worst of 2 settings: windows of 4" in text
     assert "DIFFERENT: samples: row 0, frame 2, sample 4001: 0.25, not 0.5" in text
     assert "control: nothing broken" in text
-    assert "NOT CAUGHT" in text
+    assert "NOT DETECTED" in text
     assert "measured: a note" in text
     assert "not applicable" in text
     assert "DIFFERENT: StateError: no slot" in text
@@ -89,9 +89,9 @@ def test_json_has_every_field_of_every_line_and_valid_numbers() -> None:
     found = json.loads(to_json(REPORT))
     assert found["schema"] == SCHEMA
     assert found["passed"] is False
-    assert found["facts"] == {"model": "a <model> & more", "seed": "0"}
+    assert found["metadata"] == {"model": "a <model> & more", "seed": "0"}
     assert found["counts"]["DIFFERENT"] == 2
-    assert found["counts"]["NOT CAUGHT"] == 1
+    assert found["counts"]["NOT DETECTED"] == 1
     assert found["groups_without_control"] == ["rows"]
     assert len(found["lines"]) == len(LINES)
     keys = "group kind claim setting device dtype batch path max_abs max_rel values limit limit_from verdict note"
@@ -142,8 +142,8 @@ def test_run_reports_progress_and_every_group() -> None:
     report = verify_model(toy_backend(), name="toy", depth=DEPTH, progress=updates.append, groups=QUICK_GROUPS)
     assert list(dict.fromkeys(each.group for each in report.lines)) == list(QUICK_GROUPS)
     assert updates[-1] == Progress(QUICK_GROUPS[-1], 1, 2, len(report.lines))
-    assert dict(report.facts)["depth"] == "test"
-    assert dict(report.facts)["computed by"] == description_of(toy_backend())
+    assert dict(report.metadata)["depth"] == "test"
+    assert dict(report.metadata)["backend"] == description_of(toy_backend())
     assert report.passed
 
 
@@ -208,7 +208,7 @@ def test_all_groups_are_listed() -> None:
 def test_single_group_is_checked_and_named_in_the_report() -> None:
     report = verify_model(toy_backend(), name="toy", depth=DEPTH, groups=("worked convolution example",))
     assert {line.group for line in report.lines} == {"worked convolution example"}
-    assert dict(report.facts)["groups"] == "worked convolution example"
+    assert dict(report.metadata)["groups"] == "worked convolution example"
 
 
 def test_unknown_group_is_refused_with_the_known_names() -> None:

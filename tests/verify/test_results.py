@@ -24,9 +24,9 @@ def test_verdicts() -> None:
     assert line(0.5).verdict is Verdict.EQUAL
     assert line(0.6).verdict is Verdict.DIFFERENT
     assert line(float("nan")).verdict is Verdict.DIFFERENT
-    assert line(0.6, Kind.CONTROL).verdict is Verdict.CAUGHT
-    assert line(float("inf"), Kind.CONTROL).verdict is Verdict.CAUGHT
-    assert line(0.5, Kind.CONTROL).verdict is Verdict.NOT_CAUGHT
+    assert line(0.6, Kind.CONTROL).verdict is Verdict.DETECTED
+    assert line(float("inf"), Kind.CONTROL).verdict is Verdict.DETECTED
+    assert line(0.5, Kind.CONTROL).verdict is Verdict.NOT_DETECTED
     assert line(9.0, Kind.MEASURED).verdict is Verdict.MEASURED
     assert line(9.0, Kind.NOT_APPLICABLE).verdict is Verdict.NOT_APPLICABLE
 
@@ -43,7 +43,9 @@ def test_run_passes_only_if_claims_hold_and_controls_are_caught() -> None:
 def test_measured_and_not_applicable_lines_never_count_as_passed() -> None:
     found = tally([line(0.1), line(9.0, Kind.CONTROL), line(0.0, Kind.MEASURED), line(0.0, Kind.NOT_APPLICABLE)])
     assert found.claims == 1
-    assert str(found) == ("PASSED: 1 of 1 claims hold; 1 of 1 controls caught; 1 measured only; 1 not applicable")
+    assert str(found) == (
+        "PASSED: 1 of 1 claims hold; 1 of 1 injected faults detected; 1 measured only; 1 not applicable"
+    )
 
 
 def test_group_with_claims_and_no_control_fails_the_run() -> None:

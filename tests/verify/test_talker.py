@@ -65,7 +65,7 @@ def test_talker_that_ignores_its_past_fails() -> None:
 
 
 def test_talker_without_attention_fails() -> None:
-    """If attention adds nothing, the cache has no effect: the controls are not caught and the run fails."""
+    """If attention adds nothing, the cache has no effect: the injected faults are not detected and the run fails."""
     broken = copy.deepcopy(tiny_talker())
     for name, parameter in broken.named_parameters():
         if name.endswith("o_proj.weight"):
@@ -73,7 +73,7 @@ def test_talker_without_attention_fails() -> None:
     model = toy_model()
     lines = run_talker(LoadedModel(model.folder, model.config, broken, model.code_predictor, model.decoder))
     assert failed(lines) == set()
-    assert any(line.verdict is Verdict.NOT_CAUGHT for line in lines)
+    assert any(line.verdict is Verdict.NOT_DETECTED for line in lines)
     assert not tally(lines).passed
 
 
@@ -86,7 +86,7 @@ def test_half_precision_tolerance_is_relative_to_its_own_error() -> None:
 
 @pytest.mark.parametrize("quant", ["int8", "int4"])
 def test_quantized_tolerance_is_relative_to_its_own_error(quant: str) -> None:
-    """KV cache and scratch cache stay within it; dropping them is still caught."""
+    """KV cache and scratch cache stay within it; dropping them is still detected."""
     for lines in (run_talker(toy_quantized_backend(quant)), run_predictor(toy_quantized_backend(quant))):
         assert [line for line in lines if line.bad] == []
         assert tally(lines).passed

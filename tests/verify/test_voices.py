@@ -9,7 +9,7 @@ import torch
 
 from legato.backends.select import load_backend
 from legato.engine.codec_state import CodecPool
-from legato.engine.kv_cache import KVCopy, KVPool, PrefixStore
+from legato.engine.kv_cache import KVCopy, KVPool, PrefixCache
 from legato.engine.leases import CodecLease, KVLease
 from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool
 from legato.types import StreamId
@@ -46,7 +46,7 @@ def test_correct_snapshot_passes_and_all_controls_are_caught(target: Target) -> 
 def test_missing_or_wrong_prefix_cache_fails(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     claim = "cached prompt prefix = computed"
     with monkeypatch.context() as patch:
-        patch.setattr(PrefixStore, "find", lambda _store, _key: [])
+        patch.setattr(PrefixCache, "find", lambda _store, _key: [])
         assert claim in failed(run(target))
     original = KVPool.copy_out
 

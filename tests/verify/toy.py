@@ -12,17 +12,17 @@ from pathlib import Path
 from legato.backends.base import Backend
 from legato.backends.cpu.backend import CpuBackend
 from legato.backends.torch import TorchBackend
-from legato.engine.voice_cache import VoiceStore
+from legato.engine.voice_cache import VoiceCache
 from legato.kernels.build import Unavailable
 from legato.kernels.library import library
 from legato.models.codec.decoder import CodecDecoder
 from legato.text.segmenter import SegmentRule
-from legato.types import TextToken, TextTrack
+from legato.types import IncrementalTokenizer, TextToken
 from legato.verify.target import ESSENTIAL, Depth, Target
 from legato.weights.loading import LoadedModel
 from legato.weights.quantization import quantize_modules
 from tests.engine.harness import LONG
-from tests.engine.tiny import LetterTrack, tiny_config, tiny_decoder, tiny_predictor, tiny_talker
+from tests.engine.tiny import LetterTokenizer, tiny_config, tiny_decoder, tiny_predictor, tiny_talker
 
 DEPTH = Depth(
     "test",
@@ -41,21 +41,21 @@ DEPTH = Depth(
 class LetterFrontEnd:
     """Each letter is a token."""
 
-    segments: SegmentRule = LONG
-    ends_with_track: bool = False
-    changes_speed: bool = False
+    segment_rule: SegmentRule = LONG
+    ends_with_text: bool = False
+    supports_speed: bool = False
 
-    def track(self, speaker: str, speed: float = 1.0) -> TextTrack:  # noqa: ARG002
-        return LetterTrack()
+    def new_tokenizer(self, speaker: str, speed: float = 1.0) -> IncrementalTokenizer:  # noqa: ARG002
+        return LetterTokenizer()
 
-    def instruct(self, text: str) -> tuple[TextToken, ...]:
+    def encode_instruction(self, text: str) -> tuple[TextToken, ...]:
         return tuple((8 + ord(letter) % 32,) for letter in text)
 
-    def reference(self, transcript: str) -> tuple[TextToken, ...]:
-        return self.instruct(transcript)
+    def encode_transcript(self, transcript: str) -> tuple[TextToken, ...]:
+        return self.encode_instruction(transcript)
 
 
-class PieceTrack(LetterTrack):
+class PieceTokenizer(LetterTokenizer):
     """Tokens depend on where the text is split: each piece adds a token of its own."""
 
     def append(self, text: str) -> None:
@@ -67,8 +67,8 @@ class PieceTrack(LetterTrack):
 class PieceFrontEnd(LetterFrontEnd):
     """A front end whose tokens depend on the split."""
 
-    def track(self, speaker: str, speed: float = 1.0) -> TextTrack:  # noqa: ARG002
-        return PieceTrack()
+    def new_tokenizer(self, speaker: str, speed: float = 1.0) -> IncrementalTokenizer:  # noqa: ARG002
+        return PieceTokenizer()
 
 
 def toy_model(decoder: CodecDecoder | None = None, *, in_bfloat16: bool = False) -> LoadedModel:
@@ -105,5 +105,5 @@ def toy_target(
     """A target for the checks."""
     chosen = model or toy_model()
     backend = TorchBackend(chosen) if isinstance(chosen, LoadedModel) else chosen
-    voices = VoiceStore(backend.decoder, None, None, limit_bytes=1)
+    voices = VoiceCache(backend.decoder, None, None, limit_bytes=1)
     return Target(backend, front_end or LetterFrontEnd(), voices, depth, seed=0)

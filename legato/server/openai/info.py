@@ -9,7 +9,7 @@ from legato import __version__
 from legato.server.metrics import CONTENT_TYPE
 from legato.server.openai.speech_request import supports_cloning, supports_word_times
 from legato.server.state import ServerState, state_of
-from legato.text.prompt import Instructions, allowed_languages, instructions
+from legato.text.prompt import InstructSupport, allowed_languages, instruct_support
 
 router = APIRouter()
 
@@ -78,6 +78,6 @@ def capabilities(state: ServerState) -> dict[str, object]:
         "clones": supports_cloning(state.tts),
         "keeps_voices": supports_cloning(state.tts) and state.config.voices_folder is not None,
         "word_times": supports_word_times(state.tts),
-        "instructions": instructions(config) is Instructions.USED,
-        "speed": state.tts.changes_speed,
+        "instructions": instruct_support(config) is InstructSupport.USED,
+        "speed": state.tts.supports_speed,
     }

@@ -1,1 +1,1 @@
-"""English front end of the embedded voice: text normalization, pronunciation, and the aligned phone track."""
+"""English front end of the embedded voice: text normalization, pronunciation, and phones aligned to frames."""

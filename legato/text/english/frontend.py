@@ -1,6 +1,6 @@
 """Incremental English front end: normalizes text and converts it to phones.
 
-The output is a flat list of `Unit`: a phone and the index of its word. Durations are added in `track.py`.
+The output is a flat list of `Unit` (a phone and the index of its word). `phone_tokenizer.py` adds the durations.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ def english_g2p() -> EnglishG2P:
     return EnglishG2P()
 
 
-def word_phones(words: EnglishG2P, text: str) -> tuple[str, ...]:
+def word_phones(g2p: EnglishG2P, word: str) -> tuple[str, ...]:
     """Phones of a normalized word. A word that ends in a full stop is spelled letter by letter."""
-    return words.spell(text) if text.endswith(".") else words.phones(text)
+    return g2p.spell(word) if word.endswith(".") else g2p.phones(word)
 
 
 class EnglishPhones:
     """Converts streamed text, split anywhere, to units. Returned units are final."""
 
-    def __init__(self, words: EnglishG2P) -> None:
-        self._words = words
+    def __init__(self, g2p: EnglishG2P) -> None:
+        self._g2p = g2p
         self._normalizer = EnglishNormalizer()
         self.spoken: list[NormalizedWord] = []
         """Words so far, indexed by `Unit.word`."""
@@ -51,7 +51,7 @@ class EnglishPhones:
         return self._units(self._normalizer.push(text))
 
     def finish(self) -> list[Unit]:
-        """Finish the text and return the remaining units."""
+        """End the text and return the remaining units."""
         return self._units(self._normalizer.finish())
 
     def _units(self, items: Iterable[Item]) -> list[Unit]:
@@ -61,7 +61,7 @@ class EnglishPhones:
                 if self.spoken:
                     units.append(Unit(item.mark, -1))
                 continue
-            phones = word_phones(self._words, item.text)
+            phones = word_phones(self._g2p, item.text)
             if phones:
                 units += [Unit(phone, len(self.spoken)) for phone in phones]
                 self.spoken.append(item)

@@ -1,4 +1,4 @@
-"""English grapheme-to-phoneme conversion: own table of function words, gruut's lexicon, gruut's CRF model as fallback.
+"""English grapheme-to-phoneme conversion: the word table in `words.py`, gruut's lexicon, then gruut's CRF model.
 
 An `EnglishG2P` holds the lexicon (about 125,000 words, loaded in 0.1 s) and the CRF model (loaded at the first unknown
 word). Words are converted one at a time without part-of-speech tags. The phones of a word depend only on its spelling,
@@ -35,7 +35,7 @@ class CrfTagger(Protocol):
 
 
 class EnglishG2P:
-    """Converts words to phones. Can be shared between tracks; results do not depend on earlier calls."""
+    """Converts words to phones. Can be shared between streams; results do not depend on earlier calls."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder or _data_folder()
@@ -164,7 +164,7 @@ def _features(letters: list[str], i: int) -> dict[str, str | bool | float]:
 
 
 def _with_one_primary_stress(phones: tuple[str, ...]) -> tuple[str, ...]:
-    """Ensure exactly one primary stress. The CRF model may predict none or several; the last one is kept."""
+    """Ensure exactly one primary stress, because the CRF model may predict none or several. The last one is kept."""
     stressed = [i for i, phone in enumerate(phones) if ph.stress_of(phone) == ph.PRIMARY]
     if stressed:
         lesser = set(stressed[:-1])

@@ -1,7 +1,7 @@
 """Phones of unknown words that consist of known parts: inflections, common prefixes and suffixes, compounds.
 
-Pure functions; the caller provides the lexicon lookup. Tried before the CRF model, whose stress is unreliable for long
-words.
+Pure functions; the caller provides the lexicon lookup. They are tried before the CRF model, which often predicts the
+wrong stress for long words.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Incremental English text normalization: text to spoken words and pauses.
 
-Rules work on pieces, the parts of the text between white space. A piece is normalized when it is complete (white space
-follows). A piece that may depend on its context (a digit, a symbol, an abbreviation, a month) also look_ahead for
-`LOOK_AHEAD` further pieces. The output depends only on the text, not on how it was split. Every word keeps its span in
-the text. An `EnglishNormalizer` holds the waiting pieces and the pending pause of one text.
+Rules work on pieces, the parts of the text between white space. A piece is normalized when it is complete, which means
+that white space follows. A piece that may depend on its context (a digit, a symbol, an abbreviation, a month) also
+needs the next `LOOK_AHEAD` pieces. The output depends only on the text, not on how it was split. Each output word has
+its character span in the text. An `EnglishNormalizer` holds the pending pieces and the pending pause of one text.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class EnglishNormalizer:
         return self._drain(final=False)
 
     def finish(self) -> list[Item]:
-        """Finish the text and return the remaining items, with a final sentence pause unless there was no word."""
+        """End the text and return the remaining items. They end with a sentence pause if there was a word."""
         self._pieces += self._scanner.finish()
         items = self._drain(final=True)
         if self._has_output:

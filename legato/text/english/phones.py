@@ -1,8 +1,8 @@
 """Phone inventory of the English front end, and conversion from the lexicon's IPA.
 
-Phones use the alphabet of the Misaki family of voices (one letter for a diphthong), with the stress mark merged into
-the vowel: ``"ˈA"`` is the stressed vowel of *day*. Pauses are phones, too, one for each punctuation mark, because they
-carry intonation. The phone ids are positions in the checkpoint's list (`text_track.phones`).
+Phones use the alphabet of Misaki, the G2P library of Kokoro (one letter for a diphthong), with the stress mark merged
+into the vowel: ``"ˈA"`` is the stressed vowel of *day*. Each pause mark is also a phone, because it affects intonation.
+Phone ids are positions in the checkpoint's list (`text_track.phones`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 END = "end"
-"""Marks the end of a track and pads windows that extend beyond the text."""
+"""Marks the end of the text and pads windows that extend beyond it."""
 START_SILENCE = "sil"
 END_SILENCE = "fin"
 FULL_STOP, COMMA, QUESTION, EXCLAMATION = ".", ",", "?", "!"

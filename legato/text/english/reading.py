@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from legato.text.english import numbers as num
 
 LOOK_AHEAD = 2
-"""Number of following pieces that a rule may look at."""
+"""Maximum number of following pieces that a rule may use."""
 NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+"
 HALF_DAY = frozenset(("am", "pm", "a.m", "p.m"))
 _TRAIL = ".,!?;:)]}\"'*_~…—"

@@ -1,8 +1,8 @@
 """Split streamed text at white space into pieces. Markup and unspeakable characters are removed; offsets are kept.
 
-A `Scanner` holds the undecided end of one text: the current piece, and at most `MAX_MARKUP_CHARS` characters of a tag
-or link that may still be closed. The pieces depend only on the text, not on how it was split. Markup policy
-(docs/text.md): marks are removed, the marked text is kept.
+A `Scanner` holds the incomplete end of one text: the current piece, and at most `MAX_MARKUP_CHARS` characters of a tag
+or link that is not closed yet. The pieces depend only on the text, not on how it was split. Markup policy
+(docs/text.md): tags and link addresses are removed, the text inside them is kept.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import unicodedata
 from dataclasses import dataclass
 
 MAX_MARKUP_CHARS = 200
-"""A longer tag or link address is read as text. This is also the look-ahead of the scanner, in characters."""
+"""A longer tag or link address is treated as text. This is also the look-ahead of the scanner, in characters."""
 MAX_PIECE_CHARS = 120
 """Longer pieces are split."""
 MAX_REPORTED_LETTERS = 20
@@ -89,7 +89,7 @@ class Scanner:
         return self._scan(final=False)
 
     def finish(self) -> list[Piece]:
-        """Finish the text and return the remaining pieces."""
+        """End the text and return the remaining pieces."""
         pieces = self._scan(final=True)
         if self._letters:
             pieces.append(self._take_piece())

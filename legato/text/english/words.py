@@ -1,7 +1,7 @@
 """Pronunciations that override or extend the lexicon. Data only.
 
 `WORDS` gives phones (see `phones.py`), separated by spaces. Function words are unstressed, as in connected speech. If a
-spelling has two pronunciations (*read*, *live*), this table or the lexicon has the more frequent one.
+spelling has two pronunciations (*read*, *live*), the more frequent one is used.
 """
 
 from __future__ import annotations

@@ -18,7 +18,9 @@ REFERENCE = torch.randint(0, CODES, (3, CODEBOOKS), generator=torch.Generator().
 
 
 def plan(*rows: PromptRow) -> PromptPlan:
-    return PromptPlan(rows=rows, settled=0, consumed=0, feed_before=(), feed_after=(), pad=(1,))
+    return PromptPlan(
+        rows=rows, fixed_prefix_len=0, next_text_index=0, leading_tokens=(), trailing_tokens=(), pad_token=(1,)
+    )
 
 
 def one_frame(codes: list[int], feedback: int) -> Tensor:

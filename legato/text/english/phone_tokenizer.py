@@ -1,12 +1,12 @@
-"""Aligned text track of the embedded voice: assigns phones to frames while text is still arriving.
+"""Incremental tokenizer of the embedded voice: assigns phones to frames while text is still arriving.
 
-An `EnglishTrack` holds one text. A token has four phone ids, one for each quarter of a frame. Commit rule, the same for
-whole and streamed text:
+A `PhoneTokenizer` holds one text. A token has four phone ids, one for each quarter of a frame. The rules for committing
+tokens are the same for whole and streamed text:
 - The duration of a phone is final when the next `look_ahead` phones are known or the text has ended.
 - Phone boundaries are the rounded cumulative durations, with at least one quarter per phone.
 - A token is committed when its four quarters are known.
-The normalizer adds its own look-ahead (two pieces, for pieces that depend on context). No tensors: the duration model
-is passed in as `Durations`.
+The normalizer has a look-ahead of its own (two pieces, for pieces that depend on context). This module has no tensors;
+the duration model is passed in as `Durations`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ START_QUARTERS = 8
 END_QUARTERS = 8
 """Minimum silence after the last pause. The last frame is padded with silence."""
 BLOCK_PHONES = 16
-"""Phones per call of the duration model. Calls start at multiples of it, so the position of a phone in its call, and
-with it floating-point rounding, does not depend on how the text was split."""
+"""Phones per call of the duration model. Blocks start at multiples of it. The position of a phone in its block, and
+therefore floating-point rounding, does not depend on how the text was split."""
 
 
 class Durations(Protocol):
@@ -44,8 +44,8 @@ class Durations(Protocol):
         """Durations of all phones except the first `look_behind` and the last `look_ahead`."""
 
 
-class EnglishTrack:
-    """`TextTrack` for English text. `speed` above 1 shortens all phones."""
+class PhoneTokenizer:
+    """`IncrementalTokenizer` for English text. `speed` above 1 shortens all phones."""
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class EnglishTrack:
     def append(self, text: str) -> None:
         """Add text, split anywhere."""
         if self._ended:
-            raise StateError("append() called after end() on a text track")
+            raise StateError("append() called after end() on a tokenizer")
         self._add(self._front_end.push(text))
 
     def end(self) -> None:
-        """Finish the text. Raises `UnspeakableTextError` if nothing in it can be spoken."""
+        """End the text. Raises `UnspeakableTextError` if it contains nothing that can be spoken."""
         if self._ended:
-            raise StateError("end() called twice on a text track")
+            raise StateError("end() called twice on a tokenizer")
         self._ended = True
         units = self._front_end.finish()
         if not self._units and not units:
@@ -105,11 +105,11 @@ class EnglishTrack:
 
     @property
     def words(self) -> Sequence[WordSpan]:
-        """Words with final times. Words that come from one written form (`$12.50`) share one span."""
+        """Words with final times. All spoken words of one written form (`$12.50`) are one entry."""
         return self._words
 
     def _add(self, units: list[Unit]) -> None:
-        """Add phones, and place those whose duration is now final."""
+        """Add phones, and assign those with a final duration to frames."""
         self._units += units
         self._phones += [self._ids[unit.phone] for unit in units]
         num_final = len(self._phones)
@@ -118,7 +118,7 @@ class EnglishTrack:
         if num_final <= self._num_timed:
             return
         while self._num_timed < num_final:
-            # A block that was only partly final is computed again, always at the same position.
+            # A block whose phones were not all final is computed again, at the same position.
             block = self._num_timed // BLOCK_PHONES * BLOCK_PHONES
             durations = self._durations(self._window(block))
             block_end = min(num_final, block + BLOCK_PHONES)
