@@ -20,11 +20,12 @@ def native_allowed() -> bool:
 
 
 def native_folder() -> Path:
-    """Cache folder of compiled kernels: `legato/native` in the user's cache folder (XDG).
+    """Cache folder of compiled kernels: `legato/native` in the user's cache folder (XDG: a relative path is ignored).
 
     `FileNotFoundError` if there is neither a home folder nor `XDG_CACHE_HOME`.
     """
     cache = os.environ.get("XDG_CACHE_HOME", "")
+    cache = cache if Path(cache).is_absolute() else ""
     home = Path(cache) if cache else _home()
     if home is None:
         raise FileNotFoundError("there is no cache folder, because this user has no home: set XDG_CACHE_HOME")

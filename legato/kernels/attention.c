@@ -45,6 +45,7 @@ static void advance(const Attention *a, int64_t b, int64_t h) {
             store(keys + t * bytes, i, lanes(d - i), a->half, get(key + i, lanes(d - i)));
         memcpy(values + t * bytes, (const char *)a->qkv + (at + a->kv_heads * d) * size_of(a->half), (size_t)bytes);
     }
+    if (!all) return; /* no past: the pointers may be null */
     int64_t fresh = (a->lengths ? a->lengths[b] : a->count) * bytes, shift = least(fresh, all), from = fresh - shift;
     const char *past[] = {(const char *)a->past_keys + line * all, (const char *)a->past_values + line * all};
     char *kept[] = {(char *)a->kept_keys + line * all, (char *)a->kept_values + line * all};

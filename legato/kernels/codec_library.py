@@ -12,6 +12,14 @@ from functools import lru_cache
 
 from legato.kernels.build import THIS_CPU, Unavailable, load_library
 
+FUNCTIONS = (
+    "legato_convolve",
+    "legato_depthwise",
+    "legato_attend",
+    "legato_rotation",
+    "legato_tiles",
+    "legato_panel",
+)
 IDENTITY, SNAKE, NORM, GELU, GATED = range(5)
 """Functions that a product can apply to its input first, in the order of the enum in `codec.h`."""
 
@@ -110,6 +118,9 @@ def codec_library(cpu: str = THIS_CPU, *macros: str) -> CodecLibrary | Unavailab
     )
     if isinstance(loaded, Unavailable):
         return loaded
+    missing = next((name for name in FUNCTIONS if not hasattr(loaded, name)), None)
+    if missing is not None:
+        return Unavailable(f"the library lacks a function: {missing}")
     for function, pointers, numbers in (
         (loaded.legato_convolve, 2, 0),
         (loaded.legato_depthwise, 6, 3),

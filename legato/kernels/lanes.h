@@ -214,7 +214,8 @@ INLINE Floats exponential(Floats x) {
 #if LANES == 16
     p = (Floats)_mm512_scalef_ps((__m512)p, (__m512)n);
 #else
-    Floats power = (Floats)((__builtin_convertvector(larger(splat(-126.0f), n), Words) + 127) << 23);
+    /* NaN becomes -126 here, because its conversion is undefined; p stays NaN. */
+    Floats power = (Floats)((__builtin_convertvector(larger(n, splat(-126.0f)), Words) + 127) << 23);
     p = p * power;
 #endif
     return (Floats)((Words)p & ~small);

@@ -82,5 +82,10 @@ static inline float rounding(const float *x, int64_t k, float *by) {
     return peak / 127.0f + sum_of(bad);
 }
 
-/* Rounded to whole numbers: to the nearest, ties to even. */
-INLINE Words rounded(Floats x) { return __builtin_convertvector(nearest(x), Words); }
+/* Quantized activations: rounded to the nearest integer, ties to even, within int8. NaN becomes 0, because its conversion
+   is undefined, and so is that of infinity, which occurs if the peak of a row is denormal. Rows that are not finite
+   become NaN by their scale. */
+INLINE Words rounded(Floats x) {
+    Floats finite = (Floats)((Words)x & (Words)(x == x));
+    return __builtin_convertvector(nearest(smaller(larger(finite, splat(-127.0f)), splat(127.0f))), Words);
+}
