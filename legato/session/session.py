@@ -72,7 +72,9 @@ class Session:
     def __init__(self, limits: PlaybackLimits, clock: Callable[[], float]) -> None:
         self.state = SessionState.OPEN
         self._clock = clock
-        self._playback = Playback(limits, clock())
+        self._event_s = clock()
+        """Time of the event that is being processed."""
+        self._playback = Playback(limits, self._event_s)
         self._states: dict[UtteranceId, UtteranceState] = {}
         """All utterances of the session. Those that are over stay, so that late events find their final state."""
         self._open_utterance: UtteranceId | None = None
@@ -89,7 +91,8 @@ class Session:
     def handle(self, event: SessionEvent) -> list[EngineAction]:
         """Process one event; returns the actions for the engine, in order. An event that raises changes no state."""
         next_state = next_session_state(self.state, event)
-        self._advance()
+        self._event_s = self._clock()
+        self._advance(self._event_s)
         actions = [] if self.state is SessionState.CLOSED else self._dispatch(event)
         self.state = next_state  # assigned last, because `_dispatch` may raise
         self._close_if_drained()
@@ -97,7 +100,7 @@ class Session:
 
     def next_output(self) -> SessionOutput | None:
         """The next output for the client, counted as sent. None if none is due before `next_wake_s`."""
-        self._advance()
+        self._advance(self._clock())
         self._close_if_drained()
         if self._urgent:
             return self._urgent.popleft()
@@ -156,7 +159,7 @@ class Session:
                 self._fail(utterance_id, error)
             case PlaybackAck():
                 self._acknowledge(event)
-                self._advance()
+                self._advance(self._event_s)
             case Interrupt(played=played):
                 return self._interrupt(played)
             case CloseInput():
@@ -207,8 +210,9 @@ class Session:
     def _interrupt(self, played: tuple[PlaybackAck, ...]) -> list[EngineAction]:
         for ack in played:
             self._acknowledge(ack)
-        # An utterance that the client has just acknowledged to its end is finished, not interrupted.
-        self._advance()
+        # An utterance that the client has just acknowledged to its end is finished, not interrupted. The clock is not
+        # read again: the report contains exactly the acknowledged position.
+        self._advance(self._event_s)
         acknowledged = {ack.utterance_id for ack in played}
         removed = self._remove_all()
         reports = tuple(_report(entry, entry.utterance_id in acknowledged) for entry in removed)
@@ -231,11 +235,11 @@ class Session:
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
-    def _advance(self) -> None:
-        """Advance the playback clock to now, and finish the utterances that were played to their end."""
+    def _advance(self, now_s: float) -> None:
+        """Advance the playback clock, and finish the utterances that were played to their end."""
         if self.state is SessionState.CLOSED:
             return
-        for entry in self._playback.advance(self._clock()):
+        for entry in self._playback.advance(now_s):
             self._transition(entry.utterance_id, UtteranceEvent.PLAYBACK_END)
             self._end_flow_control(entry.utterance_id)
             self._urgent.append(PlaybackFinished(entry.utterance_id, entry.played, entry.underrun_s))

@@ -55,9 +55,9 @@ class Transcript:
     def __init__(self) -> None:
         self.entries: list[Message] = []
 
-    def add(self, message: Mapping[str, object]) -> None:
-        """Record a message, masked."""
-        body = masked(message)
+    def add(self, message: Mapping[str, object], *, also: frozenset[str] = frozenset()) -> None:
+        """Record a message, masked. `also`: further fields that depend on timing."""
+        body = masked(message, also=also)
         assert isinstance(body, dict)
         self.entries.append(body)
 

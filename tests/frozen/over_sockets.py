@@ -18,6 +18,7 @@ STREAM = "/v1/audio/speech/stream"
 REALTIME = "/api-ws/v1/realtime"
 SHORT: Message = {"voice": "ryan", "seed": 3, "max_new_tokens": 6}
 LONG: Message = {"voice": "ryan", "seed": 3, "max_new_tokens": 150}
+READ_TOKENS = frozenset({"input_tokens", "text_tokens", "total_tokens"})
 TEXT = "A long speech that somebody will break off. "
 
 
@@ -62,7 +63,10 @@ class Conversation:
         if "words" in message:
             self.transcript.words(kind, message.pop("words"), message)
         else:
-            self.transcript.add(message)
+            # A cancelled response has read as much of its text as the engine needed by then.
+            response = message.get("response")
+            cancelled = isinstance(response, Mapping) and response.get("status") == "cancelled"
+            self.transcript.add(message, also=READ_TOKENS if cancelled else frozenset())
         return kind
 
     async def closed(self) -> None:

@@ -19,6 +19,7 @@ from legato.session.events import (
     AudioEnd,
     AudioPacket,
     AudioStart,
+    Cancelled,
     ClockTick,
     CloseInput,
     Disconnect,
@@ -243,3 +244,18 @@ def test_random_events_keep_order_and_single_outcome(events: list[SessionEvent |
     assert [h[0] for h in heard] == sorted(h[0] for h in heard)
     assert all(first == 0 for _, first, _ in heard)
     assert len({h[0] for h in heard}) == len(heard)
+
+
+def test_interruption_report_has_exactly_the_acknowledged_position() -> None:
+    """Also if time passes between the acknowledgement and the report: here, with every read of the clock."""
+    reads = itertools.count()
+    session = Session(limits(), lambda: 0.001 * next(reads))
+    session.handle(AddText("Some words."))
+    session.handle(EndUtterance())
+    session.handle(PacketReceived(FIRST, packet(0, 20, last=True)))
+    while not isinstance(output := session.next_output(), AudioPacket):
+        assert output is not None
+    session.handle(Interrupt((PlaybackAck(FIRST, FRAME),)))
+    cancelled = session.next_output()
+    assert isinstance(cancelled, Cancelled)
+    assert [report.played_samples for report in cancelled.reports] == [FRAME]
