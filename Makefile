@@ -31,13 +31,14 @@ VOICE := $(VOICE_VENV)/made.stamp
 export LEGATO_SAY_TEXT := $(value TEXT)
 
 .DEFAULT_GOAL := help
-.PHONY: help say test check format parity parity-full voice clean clean-all
+.PHONY: help say test test-sanitizers check format parity parity-full voice clean clean-all
 
 help:
 	@echo 'Legato: exact streaming inference for Qwen3-TTS-class speech models'
 	@echo
 	@echo '  make say TEXT="Hello from Legato."   synthesize with the embedded voice; writes out.wav'
 	@echo '  make test                            run all tests (ARGS="-k codec -x" is passed to pytest)'
+	@echo '  make test-sanitizers                 run the C tests of the thread pool under ASan, UBSan and TSan'
 	@echo '  make check                           check lint, formatting and types'
 	@echo '  make format                          fix lint and formatting'
 	@echo '  make parity                          compare with the official package, in a separate environment'
@@ -57,6 +58,14 @@ say: $(RUN)
 
 test: $(DEV)
 	@$(BIN)/python -m pytest $(ARGS)
+
+# The kernels' thread pool under the address, undefined behaviour and thread sanitizers, with 1, 2 and 3 threads.
+POOL_TEST := tests/kernels/pool_test.c legato/kernels/thread_pool.c -Ilegato/kernels -std=gnu11 -O1 -g -pthread
+test-sanitizers:
+	@mkdir -p build
+	@for sanitizer in address,undefined thread; do \
+	  $(CC) -fsanitize=$$sanitizer -fno-sanitize-recover=all $(POOL_TEST) -o build/pool_test || exit 1; \
+	  for threads in 1 2 3; do echo "$$sanitizer, $$threads threads"; build/pool_test $$threads || exit 1; done; done
 
 check: $(DEV)
 	$(BIN)/ruff check .

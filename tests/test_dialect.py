@@ -39,15 +39,7 @@ BANNED: dict[str, str] = {
 
 EXEMPT = ("tests/test_dialect.py", "docs/glossary.md")
 
-REMAINING: dict[str, str] = {
-    "legato/kernels": """
-        attention.c bytes_tiles.c codec.c codec.h codec_tiles.c fours.c frame.c layers.c maps.h tiles.h
-        unrounded.c
-    """,
-    "tests/kernels": """
-        older_cpus.py test_linear.py
-    """,
-}
+REMAINING: dict[str, str] = {}
 """Folder -> files of it that still contain a banned phrase."""
 
 

@@ -1,6 +1,6 @@
 /* Attention of the codec's decoder over a window and what is kept of the past.
 
-   Owns nothing. A query sums over the positions that it sees, oldest first: where they lie and what else is in the window
+   Holds no state. A query sums over the positions that it sees, oldest first: where they lie and what else is in the window
    changes no bit. codec_library.py mirrors the struct. */
 
 #include "lanes.h"

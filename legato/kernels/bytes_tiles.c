@@ -1,4 +1,4 @@
-/* Products with 8-bit weights on matrix tiles. Sums are whole numbers: the same as without tiles, to the bit. */
+/* int8 GEMM on AMX tiles. Sums are integers, so the result is bit-identical to the one without tiles. */
 
 #include "maps.h"
 #include "tiles.h"
@@ -59,7 +59,7 @@ void bytes_by_tiles(const Map *map, int64_t rows, const uint8_t *tiles, const fl
                 finish(map, n, sums, least(TOGETHER, rows - r), scales + r, y + r * y_row, y_row);
             }
     }
-    let_tiles_go(&shape);
+    release_tiles(&shape);
 }
 
 #else

@@ -1,6 +1,6 @@
 /* Convolutions and linear maps of the codec's decoder as products with weights packed once.
 
-   Owns nothing: weights, histories and results are the caller's. Knows no stream. An output is one sum in one order, by
+   Holds no state: weights, histories and results are the caller's. An output is one sum in one order, by
    the layer's sizes alone: whatever else is in the window or in the batch, and however many threads, it has the same
    bits. */
 
@@ -163,7 +163,7 @@ static void product_phase(const void *arg, Claim *claim) {
             }
         }
     while (next_claim(claim));
-    let_tiles_go(&shape);
+    release_tiles(&shape);
 }
 
 static void product(Team *team, const Kernel *k, const Call *call, const char *seen, int64_t pitch) {

@@ -12,7 +12,7 @@ typedef struct {
                            of a single output as it is: [taps * width] */
     const float *bias;  /* [n] or 0 */
     int64_t taps, width, dilation, n, half;
-    int64_t tile_steps; /* so many steps of a row in a matrix tile; 0: without tiles */
+    int64_t tile_steps; /* number of steps of a row in an AMX tile; 0: without tiles */
 } Kernel;
 
 /* What is done to the input first. `first` and `second` [width]: of SNAKE factor and gain, of NORM the weight. */

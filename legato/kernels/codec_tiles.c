@@ -1,4 +1,4 @@
-/* The codec's products on matrix tiles, bfloat16 alone. An output is one sum in one order, by the layer's sizes alone. */
+/* The codec's GEMM on AMX tiles, bfloat16 only. An output is one sum in one order, by the layer's sizes alone. */
 
 #include "codec.h"
 

@@ -1,8 +1,8 @@
 /* Products with 4-bit weights: half the reading of 8-bit ones, which is what takes the time at few rows.
 
    Inputs are rounded to 8 bits with a scale of their own row. Products of a group are a whole number; it is multiplied
-   by the group's step, and the steps' sums are float32, even and odd units apart, in the order of the groups: a row is the
-   same in any company. What the groups' middles add is a sum of its own, over the sums of the inputs of a group. */
+   by the group's step, and the steps' sums are float32, even and odd units apart, in the order of the groups: a row has the
+   same bits in any batch. What the groups' middles add is a sum of its own, over the sums of the inputs of a group. */
 
 #include "maps.h"
 
@@ -44,7 +44,7 @@ float round_groups(const float *x, int64_t k, uint8_t *ready) {
     return scale;
 }
 
-/* Of a unit with so many weights left: its bytes, and the step of each lane. */
+/* Of a unit with `left` weights: its bytes, and the step of each lane. */
 
 INLINE Nibbles bytes_at(const uint8_t *w, int64_t left) {
     if (left >= UNIT) return AT(Nibbles, w);

@@ -1,6 +1,6 @@
 /* All steps of a frame in one call: layers, final norm, logits, draw, and the drawn code's embedding as the next input.
 
-   Owns nothing: weights, cache, scratch and results are the caller's. structs.py mirrors the structs. */
+   Holds no state: weights, cache, scratch and results are the caller's. structs.py mirrors the structs. */
 
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /* A stack of decoder layers with weights of few bits, every layer of a step in one call.
 
-   Owns nothing: weights, cache, scratch and results are the caller's. Knows no sequence; a row is one position of one
-   slot, and sees the positions of its slot up to its own, all rows of the call included. A row is the same in any
-   company. */
+   Holds no state: weights, cache, scratch and results are the caller's. A row is one position of one
+   slot, and sees the positions of its slot up to its own, all rows of the call included. A row has the same bits in any
+   batch. */
 
 #include "layers.h"
 #include "tiles.h"
@@ -19,7 +19,7 @@ static void keep(const Cache *cache, void *pool, int64_t at, const float *x, int
     for (int64_t i = 0; i < d; i += LANES) store(pool, at + i, lanes(d - i), cache->half, get(x + i, lanes(d - i)));
 }
 
-enum { NEXT = 16 }; /* keys and values are fetched so many positions ahead */
+enum { NEXT = 16 }; /* keys and values are prefetched this many positions ahead */
 
 INLINE void fetch_numbers(const void *pool, int64_t at, int64_t d, int half) {
     for (int64_t i = 0; i < d; i += LINE / size_of(half))
@@ -317,5 +317,5 @@ void legato_map(const Map *map, int64_t rows, int64_t threads, const float *x, f
 
 int64_t legato_prepared(const Map *map, int64_t rows) { return prepared_rows(map, rows); }
 
-/* Whether this process may use matrix tiles. */
+/* Whether this process may use AMX tiles. */
 int64_t legato_tiles(void) { return ask_for_tiles(); }

@@ -6,7 +6,7 @@
 #pragma once
 #include "lanes.h"
 
-enum { LINE = 64, AHEAD = 16384 }; /* weights are fetched so many bytes ahead */
+enum { LINE = 64, AHEAD = 16384 }; /* weights are prefetched this many bytes ahead */
 
 /* Weights that are needed soon, where there is other work than reading: `busy`. Where there is not, the CPUs below fetch
    better by themselves, and others worse (docs/log.md). */
@@ -28,7 +28,7 @@ typedef struct {
     const void *scales;  /* BYTES: float32 [n]; FOURS: bfloat16 [n, k / GROUP, 2], step and middle: (q - 8) step + middle */
     const int32_t *sums; /* [n], of the values of an output of BYTES */
     int64_t n, k, kind;
-    int64_t tiles; /* whether products of BYTES may use matrix tiles */
+    int64_t tiles; /* whether int8 GEMMs may use AMX tiles */
 } Map;
 
 enum { TILE_OUTPUTS = 32 }; /* outputs of one step with tiles */

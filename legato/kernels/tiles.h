@@ -1,4 +1,4 @@
-/* Matrix tiles (AMX), where the compiler may use them: 16 rows of 64 bytes, two of which are multiplied at once.
+/* AMX tiles, where the compiler may use them: 16 rows of 64 bytes, two of which are multiplied at once.
 
    A process must ask for them once; a thread says what shape its tiles have, and lets them go when it is done. */
 
@@ -52,13 +52,13 @@ static inline void shape_tiles(Shape *shape, int64_t low, int64_t high, int64_t 
     *shape = (Shape){low, high, steps};
 }
 
-static inline void let_tiles_go(Shape *shape) {
+static inline void release_tiles(Shape *shape) {
     if (shape->low) _tile_release();
     *shape = (Shape){0};
 }
 
 #else
 
-static inline void let_tiles_go(Shape *shape) { *shape = (Shape){0}; }
+static inline void release_tiles(Shape *shape) { *shape = (Shape){0}; }
 
 #endif

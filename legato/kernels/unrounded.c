@@ -2,7 +2,7 @@
    in float32.
 
    Reading the weights is what takes the time at one row, and in bfloat16 they are half of what float32 would be. The order
-   of a sum is that of its inputs, two sums for two halves of each PAIR, in any company. */
+   of a sum is that of its inputs, two sums for two halves of each PAIR, in any batch. */
 
 #include "maps.h"
 
@@ -79,7 +79,7 @@ INLINE void tile(const char *w, int64_t k, int half, int outputs, int rows, cons
         for (int r = 0; r < rows; r++) y[r * y_row + o] = sum_of(firsts[o][r] + seconds[o][r]);
 }
 
-/* Outputs `n` and, where there is one, the next, of so many rows. */
+/* Outputs `n` and, where there is one, the next, of `rows` rows. */
 INLINE void outputs_of(const Map *map, int half, int64_t n, int64_t rows, const float *x, float *y, int64_t y_row) {
     int64_t k = map->k, stride = padded(k), r = 0;
     const char *w = (const char *)map->values + n * k * size_of(half);

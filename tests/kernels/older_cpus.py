@@ -1,4 +1,4 @@
-"""CPUs whose compiled code every x86 with AVX2 can run, and this one without its matrix tiles."""
+"""CPUs whose compiled code every x86 with AVX2 can run, and this one without AMX tiles."""
 
 from dataclasses import replace
 from typing import TypeVar
@@ -16,7 +16,7 @@ Made = TypeVar("Made", Library, CodecLibrary)
 
 
 def compiler_name(cpu: str) -> str:
-    """What the compiler calls one of these."""
+    """The compiler's name of one of these."""
     return THIS_CPU if cpu == NO_TILES else cpu
 
 

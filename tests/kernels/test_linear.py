@@ -1,4 +1,4 @@
-"""Compiled products: right to the bit where that can be said, the same in any company, for vectors of any width."""
+"""Native linears: exact where that can be stated, the same bits in any batch, for vectors of any width."""
 
 from __future__ import annotations
 

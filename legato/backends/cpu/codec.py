@@ -32,6 +32,8 @@ from legato.models.layers.norm import RMSNorm
 from legato.models.layers.rope import RopeTables, inverse_frequencies
 from legato.weights.module_tree import replace_modules, shallow_copy
 
+MAX_HEAD_DIM = 512
+"""Fixed buffers of a head in `attention.c` (`WIDEST`)."""
 _Module = TypeVar("_Module", bound=nn.Module)
 
 
@@ -39,7 +41,10 @@ def unsupported_reason(decoder: CodecDecoder) -> str:
     """Why the kernels cannot run this decoder, "" if they can. Widths must be even: bfloat16 is packed in pairs."""
     widths = [part.in_features for part in decoder.modules() if isinstance(part, nn.Linear)]
     odd = any(width % 2 for width in (*widths, *(width for _, width in history_shapes(decoder))))
-    return "its layers have odd widths" if odd else ""
+    if odd:
+        return "its layers have odd widths"
+    widest = max((part.head_dim for part in decoder.modules() if isinstance(part, FrameTransformer)), default=0)
+    return f"its attention heads have {widest} channels, more than {MAX_HEAD_DIM}" if widest > MAX_HEAD_DIM else ""
 
 
 def uses_amx(decoder: CodecDecoder) -> bool:

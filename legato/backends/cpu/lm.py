@@ -25,6 +25,7 @@ from legato.weights.quantization import KEPT
 from legato.weights.quantized_linear import FusedAttention, FusedSwiGLU, Int4Linear, Int8Linear
 
 _SUMMED_OUTPUTS = 64
+MAX_QUERIES_PER_KEY_HEAD = 64
 """Output channels that are summed at a time."""
 _Language = TypeVar("_Language", bound=nn.Module)
 
@@ -41,7 +42,7 @@ def native_language(language: _Language, library: Library) -> _Language:
         if isinstance(child, nn.Linear):
             native = child.weight.dtype == torch.bfloat16 and child.weight.is_contiguous() and name not in KEPT
             return native_linear(child, library) if native else None
-        if isinstance(child, Layers) and all_native(child):
+        if isinstance(child, Layers) and all_native(child) and has_supported_sizes(child):
             return NativeLayers(child, library)
         return None
 
@@ -224,6 +225,12 @@ def cache_args(locations: KVLocations) -> Cache:
         positions=locations.positions.data_ptr(),
         half=int(keys.dtype == torch.bfloat16),
     )
+
+
+def has_supported_sizes(layers: Layers) -> bool:
+    """Whether the fixed buffers of `layers.c` are large enough for the queries that share a key head."""
+    attention = _parts(layers[0])[0]
+    return attention.heads // attention.kv_heads <= MAX_QUERIES_PER_KEY_HEAD
 
 
 def all_native(layers: Layers) -> bool:
