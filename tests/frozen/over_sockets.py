@@ -206,7 +206,9 @@ async def _response_cancelled(url: str) -> list[Message]:
 async def _realtime_refused(url: str) -> list[Message]:
     async with connect(url) as socket:
         conversation = await _opened(socket, SHORT)
-        for session in ({"pitch_rate": 1.2}, {"voice": "nobody"}, {"mode": "auto"}, {"volume": 101}):
+        await conversation.send("session.update", session={"pitch_rate": 1.2})
+        await conversation.until("session.updated")  # it has no effect, and the answer says so
+        for session in ({"voice": "nobody"}, {"mode": "auto"}, {"volume": 101}):
             await conversation.send("session.update", session=session)
             await conversation.until("error")
         for kind in ("input_text_buffer.commit", "response.cancel", "never.heard.of"):
