@@ -34,7 +34,7 @@ from legato.errors import InputError, LegatoError, UnsupportedError
 from legato.server.client_limits import client_of_address
 from legato.server.connections import ACCEPT_BATCH, max_connections, widen_accept_queue
 from legato.server.drain import CUT
-from legato.server.errors import ApiError
+from legato.server.errors import ApiError, public_error
 from legato.server.openai.schemas import SpeechOptions
 from legato.server.openai.speech_request import build_request
 from legato.server.session_runner import SessionRunner
@@ -310,6 +310,8 @@ class WyomingConnection:
             await self._send(SynthesizeStopped(), finish_reason=reason)
 
     async def _send_error(self, error: LegatoError | ApiError) -> None:
+        if isinstance(error, LegatoError):
+            error = public_error(error)
         await self._send(Error(text=str(error), code=error.code))
 
     async def _send(self, message: Eventable, **more: object) -> None:
