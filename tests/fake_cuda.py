@@ -63,6 +63,9 @@ class DeviceTensor(torch.Tensor):
         made.host = host
         return made
 
+    def untyped_storage(self) -> Any:
+        return self.host.untyped_storage()
+
     # These functions access the real device before any mode is called.
     def tolist(self) -> Any:
         return self.cpu().tolist()
