@@ -68,7 +68,9 @@ def resolve_request(
     """Validate a request and fill in defaults. `whole_text`: all text is known, which selects the default layout."""
     _check_types(request)
     if request.max_frames < 0:
-        raise InputError(f"max_frames must be 0 (no limit) or more, not {request.max_frames}", field="max_frames")
+        raise InputError(
+            f"max_frames must be 0 (automatic limit) or more, not {request.max_frames}", field="max_frames"
+        )
     if not 0 <= request.seed < 2**64:
         raise InputError(f"seed must be between 0 and 2^64 - 1, not {str(request.seed)[:40]}", field="seed")
     packets = PacketPolicy(tuple(request.packet_frames))

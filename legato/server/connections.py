@@ -1,4 +1,4 @@
-"""HTTP connections with time limits for headers and bodies, and a limit of their number.
+"""HTTP connections with time limits for headers and bodies, and a limit on their number.
 
 uvicorn has a timeout for idle connections only: a client that sends half a request would hold its connection, and a
 file descriptor, forever. At the limit of connections, the one that has waited longest for a request is closed in favour

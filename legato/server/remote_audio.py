@@ -169,7 +169,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 def _get(connection: _Connection, path: str, limit_bytes: int) -> bytes:
-    """The body of a response with status 200. A server that sends slowly is cut after `MAX_DOWNLOAD_S`."""
+    """The body of a response with status 200. The download is aborted after `MAX_DOWNLOAD_S`."""
     timer = threading.Timer(MAX_DOWNLOAD_S, connection.abort)
     timer.daemon = True
     with contextlib.ExitStack() as stack:

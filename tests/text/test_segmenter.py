@@ -179,7 +179,7 @@ def test_segmenter_rejects_calls_after_end() -> None:
 
 def test_invalid_segment_rule_raises() -> None:
     for lengths in ((0, 1, 5), (5, 4, 9), (1, 9, 9), (1, 1, 2)):
-        with pytest.raises(ValueError, match="must rise"):
+        with pytest.raises(ValueError, match="required: 0 < paragraph_chars"):
             SegmentRule(*lengths)
 
 
