@@ -46,7 +46,7 @@ def test_correct_snapshot_passes_and_all_controls_are_caught(target: Target) -> 
 def test_missing_or_wrong_prefix_cache_fails(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     claim = "cached prompt prefix = computed"
     with monkeypatch.context() as patch:
-        patch.setattr(PrefixCache, "find", lambda _store, _key: [])
+        patch.setattr(PrefixCache, "get", lambda _store, _key: None)
         assert claim in failed(run(target))
     original = KVPool.copy_out
 
