@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from legato.engine.leases import CodecLease, SlotAllocator, last_padding_slot
+from legato.engine.leases import CodecLease, SlotAllocator
 from legato.errors import StateError
 from legato.models.codec.state import CodecHistory, CodecRows, CodecStatePool
 from legato.types import StreamId
@@ -20,8 +20,7 @@ class CodecPool:
     def __init__(self, storage: CodecStatePool, *, padding_slots: int = 0) -> None:
         """`padding_slots`: slots at the end that are never leased; the padding rows of a batch use the last one."""
         self.storage = storage
-        self._padding_slots = range(storage.slots - padding_slots, storage.slots)
-        self._allocator = SlotAllocator(storage.slots - padding_slots)
+        self._allocator = SlotAllocator(storage.slots, padding_slots=padding_slots)
 
     @property
     def free(self) -> int:
@@ -41,7 +40,7 @@ class CodecPool:
     @property
     def padding_slot(self) -> int:
         """The slot for padding rows; `StateError` if the pool has none."""
-        return last_padding_slot(self._padding_slots)
+        return self._allocator.padding_slot
 
     @property
     def slot_bytes(self) -> int:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from legato.engine.leases import KVLease, SlotAllocator, last_padding_slot
+from legato.engine.leases import KVLease, SlotAllocator
 from legato.errors import StateError
 from legato.models.talker.state import KVRows, TalkerCache, poison
 from legato.types import PromptPlan, PromptRow, SequenceId
@@ -42,8 +42,7 @@ class KVPool:
     def __init__(self, cache: TalkerCache, *, padding_slots: int = 0, poison: bool = False) -> None:
         """`padding_slots`: slots at the end that are never leased; the padding rows of a batch use the last one."""
         self.cache = cache
-        self._padding_slots = range(cache.slots - padding_slots, cache.slots)
-        self._allocator = SlotAllocator(cache.slots - padding_slots)
+        self._allocator = SlotAllocator(cache.slots, padding_slots=padding_slots)
         self._poison = poison
         if poison:
             self._poison_slots(range(cache.slots))
@@ -66,7 +65,7 @@ class KVPool:
     @property
     def padding_slot(self) -> int:
         """The slot for padding rows; `StateError` if the pool has none."""
-        return last_padding_slot(self._padding_slots)
+        return self._allocator.padding_slot
 
     def acquire(self, sequence: SequenceId) -> KVLease:
         """Lease a slot for `sequence`; `StateError` if none is free."""

@@ -31,11 +31,14 @@ class CodecLease:
 
 
 class SlotAllocator:
-    """Free list and epochs of a pool's slots. The pool holds the tensors."""
+    """Free list, epochs and padding slots of a pool. The pool holds the tensors."""
 
-    def __init__(self, slots: int) -> None:
-        self._epochs = [0] * slots
-        self._free = list(range(slots - 1, -1, -1))
+    def __init__(self, slots: int, *, padding_slots: int = 0) -> None:
+        """`padding_slots`: slots at the end that are never leased; the padding rows of a batch use the last one."""
+        leasable = slots - padding_slots
+        self._epochs = [0] * leasable
+        self._free = list(range(leasable - 1, -1, -1))
+        self._padding_slots = range(leasable, slots)
 
     @property
     def free(self) -> int:
@@ -46,6 +49,13 @@ class SlotAllocator:
     def used(self) -> int:
         """Number of leased slots."""
         return len(self._epochs) - len(self._free)
+
+    @property
+    def padding_slot(self) -> int:
+        """The last padding slot; `StateError` if there is none."""
+        if not self._padding_slots:
+            raise StateError("this pool was created without padding slots")
+        return self._padding_slots[-1]
 
     def acquire(self) -> tuple[int, int]:
         """Allocate a slot. Returns the slot and its epoch; `StateError` if no slot is free."""
@@ -64,10 +74,3 @@ class SlotAllocator:
         self.check(slot, epoch)
         self._epochs[slot] += 1
         self._free.append(slot)
-
-
-def last_padding_slot(padding_slots: range) -> int:
-    """The last padding slot of a pool; `StateError` if it has none."""
-    if not padding_slots:
-        raise StateError("this pool was created without padding slots")
-    return padding_slots[-1]
