@@ -6,7 +6,7 @@ Holds no state and does not import torch; `loading.py` loads the model.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import wraps
 from typing import Any
 
@@ -44,7 +44,6 @@ class EngineOptions:
     cuda_graphs: bool = True
 
 
-_RUN_NAMES = ("device", "dtype", "codec_dtype", "threads", "quant")
 _RUN_OPTIONS = (
     click.option("--device", default="cpu", show_default=True, help="Device to run on: cpu, cuda or cuda:N."),
     click.option(
@@ -100,7 +99,7 @@ def models_options(command: Callable[..., object]) -> Callable[..., object]:
 
     @wraps(command)
     def with_models(*arguments: object, model: tuple[str, ...], **values: Any) -> object:
-        shared = {name: values.pop(name) for name in _RUN_NAMES}
+        shared = {each.name: values.pop(each.name) for each in fields(ModelOptions) if each.name != "model"}
         models = [ModelOptions(model=name, **shared) for name in model or (DEFAULT_MODEL,)]
         return command(*arguments, models=models, **values)
 

@@ -70,13 +70,13 @@ def create_app(tts: Legato | Mapping[str, Legato], config: ServerConfig | None =
 
 def _create_states(engines: Mapping[str, Legato], config: ServerConfig) -> list[ServerState]:
     """The states of all models, which share everything that does not depend on the model."""
+    _check_same_audio(engines)
     voices = VoiceFolder(config.voices_folder, limit=config.voices)
     bridges = {name: Bridge(tts, ahead_frames=config.ahead_frames) for name, tts in engines.items()}
     sources = {name: EngineSources(tts.stats, tts.health, bridges[name].jobs) for name, tts in engines.items()}
     metrics = Metrics(sources, limits_of_server(config, next(iter(engines.values())).config))
     clients = ClientStreams(config.client_streams, metrics)
     records, drain = RequestRecords(config.records), Drain()
-    _check_same_audio(engines)
     aliases = tuple(alias for alias in config.model_aliases if alias not in engines)
     states: list[ServerState] = []
     for name, tts in engines.items():

@@ -48,6 +48,10 @@ class ModelNames:
         """The uploaded voices that this model can speak: servers may share a folder, but only Base models clone."""
         return self._folder.voices() if self._clones else []
 
+    def voice_names(self) -> list[str]:
+        """Names of the voices that this model can speak: built-in, then uploaded."""
+        return [*self.speakers, *(voice.name for voice in self.uploaded())]
+
     def voice(self, name: str) -> VoiceChoice:
         """Resolve a voice name; "" and "default" select the model's default. Raises `UnknownVoiceError`."""
         name = name.strip()
@@ -55,9 +59,8 @@ class ModelNames:
             return VoiceChoice()
         choice = self._find(name) or self._find_alias(name.lower())
         if choice is None:
-            available = [*self.speakers, *(voice.name for voice in self.uploaded())]
             raise UnknownVoiceError(
-                f"unknown voice {name[:80]!r}: available are {', '.join(available) or 'no voices'}, "
+                f"unknown voice {name[:80]!r}: available are {', '.join(self.voice_names()) or 'no voices'}, "
                 "and OpenAI's voice names as aliases",
                 field="voice",
             )

@@ -78,13 +78,15 @@ class ServerState:
     wyoming_port: int | None = None
     """The port on which Wyoming listens, once it does."""
 
+    def find_model(self, name: str) -> ServerState | None:
+        """The state of a model by its id or an alias; None if it does not exist."""
+        return next((state for state in self.models if name in state.names.models()), None)
+
     def for_model(self, name: str) -> ServerState:
         """The state of a model by its id or an alias; "" is the default. `ApiError` 404 if it does not exist."""
-        if not name:
-            return self.models[0]
-        for state in self.models:
-            if name in state.names.models():
-                return state
+        found = self.find_model(name) if name else self.models[0]
+        if found is not None:
+            return found
         ids = ", ".join(repr(state.config.model_id) for state in self.models)
         aliases = ", ".join(alias for state in self.models for alias in state.names.models()[1:]) or "none"
         raise ApiError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from pathlib import Path
 
 import httpx
@@ -22,7 +21,7 @@ from legato.server.dashscope.socket import RealtimeSocket
 from legato.server.metrics import Metrics
 from legato.server.speech_ws.socket import SpeechSocket
 from tests.conftest import TinyCheckpoint
-from tests.server.running import running, wait_for
+from tests.server.running import metric, running, wait_for
 from tests.server.simulation import Faults, SimulatedSocket, Simulation
 from tests.server.test_utterance_ends import STEPS, SpeechScript, Step, ends, realtime_steps
 
@@ -34,8 +33,7 @@ def checkpoint(tiny_checkpoint: TinyCheckpoint) -> Path:
 
 def value(simulation: Simulation, name: str) -> float:
     """A metric."""
-    found = re.search(rf"^{re.escape(name)} (\S+)$", simulation.state.metrics.text().decode(), re.MULTILINE)
-    return float(found[1]) if found else 0.0
+    return metric(simulation.state.metrics.text().decode(), name)
 
 
 def server(**limits: float) -> ServerConfig:

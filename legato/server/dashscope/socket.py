@@ -168,8 +168,7 @@ async def serve(socket: WebSocket) -> None:
     Unknown names select the default model: the SDK sends a name of the hosted service.
     """
     state = state_of(socket)
-    name = socket.query_params.get("model", "")
-    model = next((served for served in state.models if name in served.names.models()), state)
+    model = state.find_model(socket.query_params.get("model", "")) or state
     await serve_socket(socket, model, ROUTE, buffer_ms=30_000, protocol=RealtimeSocket)
 
 

@@ -49,9 +49,8 @@ _FORM = {
 @router.get("/v1/audio/voices", summary="List voices")
 async def voices(request: Request, model: str = "") -> dict[str, object]:
     """Accepted values of `voice` for a model (the default model without `model`), and details of uploaded voices."""
-    state = state_of(request).for_model(model)
-    uploaded = [_voice_json(voice) for voice in state.voices.voices()] if supports_cloning(state.tts) else []
-    return {"voices": [*state.names.speakers, *(str(voice["name"]) for voice in uploaded)], "uploaded_voices": uploaded}
+    names = state_of(request).for_model(model).names
+    return {"voices": names.voice_names(), "uploaded_voices": [_voice_json(voice) for voice in names.uploaded()]}
 
 
 @router.post(

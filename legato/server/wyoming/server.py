@@ -255,7 +255,7 @@ class WyomingConnection:
 
     def _model_with_voice(self, name: str) -> ServerState:
         """The first model that has a voice of this name; the default model if none has. Events name no model."""
-        return next((model for model in self._state.models if name in _voice_names(model)), self._state)
+        return next((model for model in self._state.models if name in model.names.voice_names()), self._state)
 
     # --- to the client ------------------------------------------------------------------------------------------------
 
@@ -325,11 +325,6 @@ class WyomingConnection:
         return Info(tts=[_program(model) for model in self._state.models])
 
 
-def _voice_names(model: ServerState) -> list[str]:
-    """Built-in and uploaded voices of a model."""
-    return [*model.names.speakers, *(voice.name for voice in model.voices.voices())]
-
-
 def _program(model: ServerState) -> TtsProgram:
     """A model as Wyoming describes it."""
     attribution = Attribution(name="Legato", url="")
@@ -343,7 +338,7 @@ def _program(model: ServerState) -> TtsProgram:
             version=__version__,
             languages=languages,
         )
-        for name in _voice_names(model)
+        for name in model.names.voice_names()
     ]
     return TtsProgram(
         name="legato" if model is model.models[0] else f"legato-{model.config.model_id}",
