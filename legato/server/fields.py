@@ -9,6 +9,7 @@ import json
 import math
 
 from legato.errors import InputError
+from legato.server.json_body import parse_json
 
 MAX_SHOWN = 80
 """Characters of a wrong value that an error message quotes."""
@@ -117,20 +118,16 @@ class Fields:
 
 def read_message(text: str, *, limit_bytes: int) -> Fields:
     """Parse the JSON object in a text frame."""
-    size = len(text.encode("utf-8", "surrogatepass"))
-    if size > limit_bytes:
-        raise InputError(f"a message has {size} bytes, and the limit is {limit_bytes}")
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) > limit_bytes:
+        raise InputError(f"a message has {len(data)} bytes, and the limit is {limit_bytes}")
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(data)
+    except ValueError as error:
         raise InputError(f"a message must be one JSON object: {str(error)[:MAX_SHOWN]}") from None
     if not isinstance(value, dict):
         raise InputError(f"a message must be one JSON object, not {type(value).__name__}")
     return Fields(value)
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
 
 
 def to_json(message: dict[str, object]) -> str:

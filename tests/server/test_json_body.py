@@ -1,13 +1,17 @@
-"""The JSON parser of request bodies: values, limits, and the time that costly documents take."""
+"""The JSON parser of all routes: values, limits, and the time that costly documents take."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 
 import pytest
 
+from legato.errors import InputError
+from legato.server.fields import read_message
 from legato.server.json_body import MAX_DEPTH, MAX_ELEMENTS, parse_json
+from legato.server.wyoming.server import read_event
 
 MIB = 2**20
 
@@ -59,3 +63,28 @@ def test_accepted_documents_of_the_limit_are_fast() -> None:
         started_s = time.thread_time()
         parse_json(data)
         assert time.thread_time() - started_s < 1.0
+
+
+COSTLY = (
+    (b'{"type": "ping", "data": {"a": [' + b"[]," * 200_000 + b"[]]}}", "elements"),
+    (b'{"type": "ping", "data": ' + b'{"a":' * 1000 + b"1" + b"}" * 1001, "nested"),
+    (b'{"type": "ping", "data": {"a": ' + b"9" * 65 + b"}}", "digits"),
+    (b'{"type": "ping", "data": {"a": "\\ud800"}}', "surrogate"),
+)
+
+
+@pytest.mark.parametrize(("data", "reason"), COSTLY, ids=lambda value: repr(value[:12]))
+def test_messages_of_sockets_have_the_same_limits(data: bytes, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        read_message(data.decode(), limit_bytes=MIB)
+
+    async def wyoming(*lines: bytes) -> None:
+        reader = asyncio.StreamReader(limit=MIB)
+        for line in lines:
+            reader.feed_data(line)
+        with pytest.raises(InputError, match=reason):
+            await read_event(reader)
+
+    asyncio.run(wyoming(data + b"\n"))
+    header = b'{"type": "ping", "data_length": %d}\n' % len(data)
+    asyncio.run(wyoming(header, data))

@@ -8,7 +8,6 @@ protocol has no authentication: listen on trusted networks only.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import deque
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from legato.server.client_limits import client_of_address
 from legato.server.connections import ACCEPT_BATCH, max_connections, widen_accept_queue
 from legato.server.drain import CUT
 from legato.server.errors import ApiError, public_error
+from legato.server.json_body import parse_json
 from legato.server.openai.schemas import SpeechOptions
 from legato.server.openai.speech_request import build_request
 from legato.server.session_runner import SessionRunner
@@ -88,7 +88,7 @@ async def read_event(reader: asyncio.StreamReader) -> Event:
     """Read the next event. `InputError` if it is malformed or too large, `EOFError` at the end of the connection."""
     try:
         line = await reader.readuntil(b"\n")
-        header = json.loads(line)
+        header = parse_json(line)
         if not isinstance(header, dict) or not isinstance(header.get("type"), str):
             raise InputError("an event must be a JSON object with a type")
         data = header.get("data") or {}
@@ -99,12 +99,15 @@ async def read_event(reader: asyncio.StreamReader) -> Event:
         if not all(isinstance(length, int) and 0 <= length <= MAX_EVENT_BYTES for length in lengths):
             raise InputError(f"the data and the payload of an event are limited to {MAX_EVENT_BYTES} bytes each")
         if data_length:
-            data = {**data, **json.loads(await reader.readexactly(data_length))}
+            more = parse_json(await reader.readexactly(data_length))
+            if not isinstance(more, dict):
+                raise InputError("the data of an event must be a JSON object")
+            data = {**data, **more}
         payload = await reader.readexactly(payload_length)
         return Event(header["type"], data, payload or None)
     except asyncio.IncompleteReadError as error:
         raise EOFError from error
-    except (ValueError, TypeError, RecursionError, asyncio.LimitOverrunError) as error:
+    except (ValueError, asyncio.LimitOverrunError) as error:
         raise InputError(f"not a Wyoming event: {str(error)[:100]}") from None
 
 
