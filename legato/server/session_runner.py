@@ -21,6 +21,7 @@ from legato.engine.request import SpeechRequest
 from legato.errors import GenerationError, LegatoError, TextTooLongError
 from legato.server.bridge import AbortableEncoder
 from legato.server.client_limits import OPEN_STREAMS, TextTimeoutError, check_utterances
+from legato.server.errors import ServerFailureError
 from legato.server.request_records import RequestRecord, new_request_id
 from legato.server.state import ServerState
 from legato.server.utterance import ActiveUtterance
@@ -282,8 +283,8 @@ class SessionRunner:
         except Exception:  # boundary: an internal error ends this utterance, not the connection
             log.exception("%s failed", record.id)
             record.status, record.error_code = "failed", "internal_error"
-            internal = GenerationError(f"internal server error (request id {record.id})")
-            self._handle(StreamFailed(utterance_id, internal))
+            internal = f"internal server error (request id {record.id})"
+            self._handle(StreamFailed(utterance_id, ServerFailureError(internal, code=GenerationError.code)))
         except asyncio.CancelledError:
             record.status = record.finish_reason = "cancelled"
             if utterance.failure is not None:

@@ -50,7 +50,7 @@ def server(tiny_checkpoint: TinyCheckpoint) -> Iterator[Running]:
         yield up
 
 
-@pytest.fixture(params=["step", "later step", "one stream", "encoder"])
+@pytest.fixture(params=["step", "later step", "one stream", "open", "encoder"])
 def fault(request: pytest.FixtureRequest, server: Running, monkeypatch: pytest.MonkeyPatch) -> str:
     """Makes the engine or an encoder fail with an internal message."""
     runner, calls = server.tts._engine.runner, []
@@ -62,6 +62,9 @@ def fault(request: pytest.FixtureRequest, server: Running, monkeypatch: pytest.M
         calls.append(1)
         return predict_frames(sequences) if len(calls) < 8 else fail()  # type: ignore[arg-type]
 
+    async def fail_to_open(*_arguments: object, **_options: object) -> object:
+        return fail()
+
     predict_frames = runner.predict_frames
     match request.param:
         case "step":
@@ -70,6 +73,8 @@ def fault(request: pytest.FixtureRequest, server: Running, monkeypatch: pytest.M
             monkeypatch.setattr(runner, "predict_frames", fail_later)
         case "one stream":
             monkeypatch.setattr(runner, "add_sequence", fail)
+        case "open":
+            monkeypatch.setattr(server.state.bridge, "open", fail_to_open)
         case "encoder":
             monkeypatch.setattr(StreamEncoder, "encode", fail)
     return str(request.param)
