@@ -7,7 +7,6 @@ client that is idle for too long, accepts no data for too long or disconnects en
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from typing import Protocol
@@ -18,6 +17,7 @@ from legato.engine.request import SpeechRequest
 from legato.errors import InputError, LegatoError, StateError
 from legato.server.auth import accepted_subprotocol
 from legato.server.client_limits import client_of
+from legato.server.connection_tasks import connection_tasks, too_old
 from legato.server.drain import CUT, STOPPING
 from legato.server.errors import ApiError, api_error
 from legato.server.fields import Fields, read_message
@@ -30,7 +30,6 @@ log = logging.getLogger("legato.server")
 
 NORMAL, GOING_AWAY, POLICY, RESTART, TRY_LATER = 1000, 1001, 1008, 1012, 1013
 """WebSocket close codes (RFC 6455, section 7.4)."""
-IDLE_POLL_S = 0.1
 MAX_CONSECUTIVE_ERRORS = 100
 """Invalid messages in a row after which the connection is closed."""
 
@@ -105,54 +104,27 @@ async def _run(
 ) -> None:
     """Receive and send until the client or the session ends, then close the socket."""
     await protocol.on_connect()
-    receiving = asyncio.create_task(_receive(socket, state, session, protocol))
-    sending = asyncio.create_task(_send(session, protocol))
-    drained = asyncio.create_task(state.drain.wait_until_idle(lambda: session.idle))
-    aged = asyncio.create_task(wait_for_age(state, lambda: session.idle))
     code, reason = NORMAL, ""
+    receive, send = _receive(socket, state, session, protocol), _send(session, protocol)
     try:
-        await asyncio.wait({receiving, sending, drained, aged}, return_when=asyncio.FIRST_COMPLETED)
-        if drained.done():
-            code, reason = RESTART, STOPPING
-            if not drained.result():
-                await protocol.send_error(ApiError(503, "server_stopping", CUT))
-        elif aged.done():
-            code, reason = GOING_AWAY, "the connection is too old"
-            await protocol.send_error(too_old(state))
-        if receiving.done():
-            code, reason = receiving.result()
-        if sending.done():
-            sending.result()
+        async with connection_tasks(state, receive, send, idle=lambda: session.idle) as tasks:
+            if tasks.drained.done():
+                code, reason = RESTART, STOPPING
+                if not tasks.drained.result():
+                    await protocol.send_error(ApiError(503, "server_stopping", CUT))
+            elif tasks.aged.done():
+                code, reason = GOING_AWAY, "the connection is too old"
+                await protocol.send_error(too_old(state))
+            if tasks.receiving.done():
+                code, reason = tasks.receiving.result()
+            if tasks.sending.done():
+                tasks.sending.result()
     except (WebSocketDisconnect, asyncio.TimeoutError, ConnectionError):
         code, reason = GOING_AWAY, "the client accepts no data"
-    finally:
-        receiving.cancel()
-        sending.cancel()
-        drained.cancel()
-        aged.cancel()
-        await asyncio.gather(receiving, sending, drained, aged, return_exceptions=True)
     try:
         await sender.close(code, reason)
     except (RuntimeError, asyncio.TimeoutError, ConnectionError, WebSocketDisconnect):
         log.debug("the client has closed the socket already")
-
-
-async def wait_for_age(state: ServerState, idle: Callable[[], bool]) -> None:
-    """Wait until a connection that was opened now is to be closed because of its age."""
-    await asyncio.sleep(state.config.socket_s)
-    state.metrics.limit_reached("socket_s")
-    with contextlib.suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(_until(idle), state.config.drain_s)
-
-
-def too_old(state: ServerState) -> ApiError:
-    """The error with which such a connection is closed."""
-    return ApiError(408, "socket_timeout", f"the connection is older than {state.config.socket_s:g} s: open a new one")
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        await asyncio.sleep(IDLE_POLL_S)
 
 
 async def _send(session: SessionRunner, protocol: SocketProtocol) -> None:

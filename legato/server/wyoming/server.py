@@ -31,6 +31,7 @@ from legato.audio.formats import AudioFormat
 from legato.engine.request import SpeechRequest
 from legato.errors import InputError, LegatoError, UnsupportedError
 from legato.server.client_limits import client_of_address
+from legato.server.connection_tasks import connection_tasks, too_old
 from legato.server.connections import ACCEPT_BATCH, max_connections, widen_accept_queue
 from legato.server.drain import CUT
 from legato.server.errors import ApiError, public_error
@@ -41,7 +42,6 @@ from legato.server.session_runner import SessionRunner
 from legato.server.session_settings import check_request, limits_of
 from legato.server.state import ServerState
 from legato.server.utterance_encoder import UtteranceEncoder
-from legato.server.websocket import too_old, wait_for_age
 from legato.session.events import AudioEnd, AudioPacket, AudioStart, SessionOutput, UtteranceFailed, UtteranceId
 from legato.text.languages import language_code
 from legato.text.prompt import allowed_languages
@@ -152,27 +152,19 @@ class WyomingConnection:
 
     async def run(self) -> None:
         """Serve until the client disconnects, is idle for too long, or sends a malformed event."""
-        receiving = asyncio.create_task(self._receive_events())
-        sending = asyncio.create_task(self._send_outputs())
-        drained = asyncio.create_task(self._state.drain.wait_until_idle(lambda: self._session.idle))
-        aged = asyncio.create_task(wait_for_age(self._state, lambda: self._session.idle))
+        receive, send = self._receive_events(), self._send_outputs()
         try:
-            await asyncio.wait({receiving, sending, drained, aged}, return_when=asyncio.FIRST_COMPLETED)
-            if aged.done():
-                await self._send_error(too_old(self._state))
-            if drained.done() and not drained.result():
-                await self._send_error(ApiError(503, "server_stopping", CUT))
-            for task in (receiving, sending):
-                if task.done():
-                    task.result()
+            async with connection_tasks(self._state, receive, send, idle=lambda: self._session.idle) as tasks:
+                if tasks.aged.done():
+                    await self._send_error(too_old(self._state))
+                if tasks.drained.done() and not tasks.drained.result():
+                    await self._send_error(ApiError(503, "server_stopping", CUT))
+                for task in (tasks.receiving, tasks.sending):
+                    if task.done():
+                        task.result()
         except (EOFError, ConnectionError, asyncio.TimeoutError):
             log.debug("a Wyoming client disconnected or timed out")
         finally:
-            receiving.cancel()
-            sending.cancel()
-            drained.cancel()
-            aged.cancel()
-            await asyncio.gather(receiving, sending, drained, aged, return_exceptions=True)
             self._writer.close()
 
     # --- from the client ----------------------------------------------------------------------------------------------
