@@ -259,7 +259,7 @@ def fake_cuda() -> Iterator[None]:
     cuda: dict[str, Any] = {
         "_lazy_init": lambda: None,
         "device_count": lambda: 1,
-        "get_device_name": lambda *_: "a device in name alone",
+        "get_device_name": lambda *_: "fake CUDA device",
         "CUDAGraph": _Graph,
         "graph": _recorded,
         "Stream": _Stream,

@@ -29,7 +29,7 @@ class Drain:
         """True from the first signal on: new work is refused."""
         self.cut = 0
         """Streams and requests that did not finish."""
-        self._device_state: set[Callable[[], bool]] = set()
+        self._work: set[Callable[[], bool]] = set()
 
     def request(self) -> None:
         """Refuse new work from now on. Safe in a signal handler, unlike setting an event of the loop."""
@@ -42,16 +42,16 @@ class Drain:
         def is_active() -> bool:  # a distinct object for each context
             return active()
 
-        self._device_state.add(is_active)
+        self._work.add(is_active)
         try:
             yield
         finally:
-            self._device_state.discard(is_active)
+            self._work.discard(is_active)
 
     @property
     def active(self) -> int:
         """Tracked work that is still active."""
-        return sum(is_active() for is_active in self._device_state)
+        return sum(is_active() for is_active in self._work)
 
     async def run(self, limit_s: float, *, abort: Callable[[], bool] = lambda: False) -> float:
         """Wait until no work is active, for at most `limit_s` or until `abort`, then cut it. Returns the seconds left.
@@ -67,7 +67,7 @@ class Drain:
         self.expired.set()
         left_s = max(0.0, end_s - time.monotonic())
         farewell_end_s = time.monotonic() + _FAREWELL_S
-        while self._device_state and time.monotonic() < farewell_end_s:
+        while self._work and time.monotonic() < farewell_end_s:
             await asyncio.sleep(_POLL_S)
         return left_s
 
