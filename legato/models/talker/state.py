@@ -22,12 +22,12 @@ from legato.models.layers.decoder_layer import KVLocations
 class KVRows:
     """The talker cache slots of the rows of a batch: `index` int64 [B].
 
-    `run`: the same slots as a slice if they are consecutive and known on the host, else None. Reading a slice needs no
-    copy; a gather does. A slot occurs at most once in a batch, except the spare slot, which may fill idle rows.
+    `contiguous`: the same slots as a slice if they are consecutive and known on the host, else None. Reading a slice
+    needs no copy; a gather does. A slot occurs at most once in a batch, except the padding slot of idle rows.
     """
 
     index: Tensor
-    run: slice | None = None
+    contiguous: slice | None = None
 
     def __post_init__(self) -> None:
         if self.index.dtype != torch.int64 or self.index.dim() != 1:
@@ -139,14 +139,14 @@ class RowKVView:
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Store the new keys and values of each row, then attend to its past. Padding positions give zeros."""
         attended, dtype = torch.zeros_like(queries), self.cache.keys.dtype
-        for at, (slot, first, end) in enumerate(self.ranges):
-            fresh = end - first
+        for row, (slot, first, end) in enumerate(self.ranges):
+            count = end - first
             past_keys, past_values = self.cache.keys[layer, slot, :, :end], self.cache.values[layer, slot, :, :end]
-            past_keys[:, first:] = keys[at, :, :fresh]
-            past_values[:, first:] = values[at, :, :fresh]
-            if fresh:
-                attended[at, :, :fresh] = attention(
-                    queries[at : at + 1, :, :fresh].to(dtype), past_keys[None], past_values[None], self.masks[at]
+            past_keys[:, first:] = keys[row, :, :count]
+            past_values[:, first:] = values[row, :, :count]
+            if count:
+                attended[row, :, :count] = attention(
+                    queries[row : row + 1, :, :count].to(dtype), past_keys[None], past_values[None], self.masks[row]
                 )[0]
         return attended
 
@@ -157,7 +157,7 @@ class RowKVView:
         positions = [position for _, first, end in self.ranges for position in range(first, end)]
         used = None
         if min(counts) < self.steps:
-            used = torch.tensor([row * self.steps + at for row, count in enumerate(counts) for at in range(count)])
+            used = torch.tensor([row * self.steps + step for row, count in enumerate(counts) for step in range(count)])
         span = max(end for _, _, end in self.ranges)
         cache = self.cache
         return KVLocations(cache.keys, cache.values, torch.tensor(slots), torch.tensor(positions), used, span)
@@ -167,34 +167,35 @@ class RowKVView:
 class MaskedKVView:
     """A view that handles all rows in one matmul over the first `span` positions; shapes depend on no position.
 
-    `at` int64 [B, T] positions to write, unique in each row. `fresh` bool [B, T], False for padding, which writes
-    nothing. `known` bool [B, span], positions that the row has written, this call included. `mask` bool [B, T, span].
+    `write_positions` int64 [B, T], unique in each row. `is_new` bool [B, T], False for padding, which writes nothing.
+    `is_written` bool [B, span]: positions that the row has written, this call included. `mask` bool [B, T, span].
     """
 
     cache: TalkerCache
     rows: KVRows
-    at: Tensor
-    fresh: Tensor
-    known: Tensor
+    write_positions: Tensor
+    is_new: Tensor
+    is_written: Tensor
     mask: Tensor
 
     @staticmethod
     def of(cache: TalkerCache, rows: KVRows, starts: Tensor, lengths: Tensor, *, steps: int, span: int) -> MaskedKVView:
         """Does not check that rows fit their slots: that would synchronize with the device."""
-        new = torch.arange(steps, device=starts.device)
-        reach = torch.arange(span, device=starts.device)
-        positions = starts[:, None] + new
-        fresh = new < lengths[:, None]
-        known = reach < (starts + lengths)[:, None]
+        steps_of_call = torch.arange(steps, device=starts.device)
+        span_positions = torch.arange(span, device=starts.device)
+        positions = starts[:, None] + steps_of_call
+        is_new = steps_of_call < lengths[:, None]
+        is_written = span_positions < (starts + lengths)[:, None]
         # Padding may lie beyond the slot. Modulo the slot size, positions stay inside and unique within the row.
-        at = torch.where(fresh, positions, positions % cache.positions)
-        return MaskedKVView(cache, rows, at, fresh, known, known[:, None] & (reach <= positions[:, :, None]))
+        write_positions = torch.where(is_new, positions, positions % cache.positions)
+        mask = is_written[:, None] & (span_positions <= positions[:, :, None])
+        return MaskedKVView(cache, rows, write_positions, is_new, is_written, mask)
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Store the new keys and values, then attend to the span. Unknown values are read as zeros."""
+        """Store the new keys and values, then attend to the span. Values not yet written are read as zeros."""
         self._write(self.cache.keys[layer], keys)
         self._write(self.cache.values[layer], values)
-        clean = self._read(self.cache.values[layer]).masked_fill(~self.known[:, None, :, None], 0.0)
+        clean = self._read(self.cache.values[layer]).masked_fill(~self.is_written[:, None, :, None], 0.0)
         attended = attention(queries.to(clean.dtype), self._read(self.cache.keys[layer]), clean, self.mask)
         return attended.to(queries.dtype)
 
@@ -205,10 +206,11 @@ class MaskedKVView:
     def _write(self, pool: Tensor, new: Tensor) -> None:
         slots = self.rows.index[:, None]
         # A padding position writes back the old value: shapes stay fixed and the cache does not change.
-        pool[slots, :, self.at] = torch.where(
-            self.fresh[:, :, None, None], new.transpose(1, 2).to(pool.dtype), pool[slots, :, self.at]
+        pool[slots, :, self.write_positions] = torch.where(
+            self.is_new[:, :, None, None], new.transpose(1, 2).to(pool.dtype), pool[slots, :, self.write_positions]
         )
 
     def _read(self, pool: Tensor) -> Tensor:
-        within = pool[:, :, : self.known.shape[1]]
-        return within[self.rows.run] if self.rows.run is not None else within.index_select(0, self.rows.index)
+        within = pool[:, :, : self.is_written.shape[1]]
+        slots = self.rows.contiguous
+        return within[slots] if slots is not None else within.index_select(0, self.rows.index)

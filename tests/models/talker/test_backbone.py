@@ -156,14 +156,14 @@ def test_rows_of_length_0_write_nothing() -> None:
 
 
 @pytest.mark.usefixtures("reading")
-def test_consecutive_slots_read_as_a_slice_equal_gathered_ones() -> None:
+def test_reading_slots_by_slice_equals_gathering_them() -> None:
     talker, x = make_talker(dtype=torch.float32), inputs(3, 9, torch.float32)
-    known = KVRows.of([1, 2, 3])
-    assert known.run == slice(1, 4)
-    assert KVRows.of([1, 3, 2]).run is None
+    rows = KVRows.of([1, 2, 3])
+    assert rows.contiguous == slice(1, 4)
+    assert KVRows.of([1, 3, 2]).contiguous is None
     with torch.inference_mode():
-        by_slice = sliced(talker, poisoned_cache(talker, torch.float32), known, x, [4, 8])
-        by_index = sliced(talker, poisoned_cache(talker, torch.float32), KVRows(known.index), x, [4, 8])
+        by_slice = sliced(talker, poisoned_cache(talker, torch.float32), rows, x, [4, 8])
+        by_index = sliced(talker, poisoned_cache(talker, torch.float32), KVRows(rows.index), x, [4, 8])
     assert torch.equal(by_slice, by_index)
 
 
