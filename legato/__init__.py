@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from legato.types import Packet as Packet
     from legato.types import SamplingParams as SamplingParams
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _API = ("CloneReference", "Legato", "Speech", "Stream", "Voice", "load")
 _TYPES = ("FinishReason", "Packet", "SamplingParams")
