@@ -6,6 +6,7 @@ A `Legato` owns one engine from `load` to `close`. All methods may be called fro
 from __future__ import annotations
 
 import asyncio
+import threading
 import warnings
 from collections.abc import AsyncIterable, Callable
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from legato.audio.reference import load_reference
 from legato.backends.base import Backend
+from legato.backends.fingerprint import NumericsFingerprint, numerics_fingerprint
 from legato.backends.select import load_backend
 from legato.config.deprecation import accept_old_names
 from legato.config.engine import EngineConfig
@@ -94,6 +96,8 @@ class Legato:
             backend.decoder, model.encoder, model.speaker_encoder, limit_bytes=config.voice_cache_bytes
         )
         self._engine = Engine(backend, self._front_end, config, synchronize=synchronize)
+        self._fingerprint: NumericsFingerprint | None = None
+        self._fingerprint_lock = threading.Lock()
 
     @property
     def sample_rate_hz(self) -> int:
@@ -194,6 +198,16 @@ class Legato:
     def stats(self) -> EngineSnapshot:
         """Counters of the engine since it was loaded."""
         return self._engine.stats()
+
+    def fingerprint(self) -> NumericsFingerprint:
+        """The numerics fingerprint: under equal ones, equal requests give equal codes.
+
+        The first call reads the checkpoint's files, which takes about a second per GiB; it may block for that long.
+        """
+        with self._fingerprint_lock:
+            if self._fingerprint is None:
+                self._fingerprint = numerics_fingerprint(self._engine.runner.backend)
+            return self._fingerprint
 
     def say(
         self,

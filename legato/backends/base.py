@@ -62,6 +62,11 @@ class BatchInvariance:
     predictor: bool = False
     codec: bool = False
 
+    @property
+    def complete(self) -> bool:
+        """Whether codes and samples of a stream do not depend on the other streams."""
+        return self.talker and self.first_code and self.predictor and self.codec
+
 
 class Backend(Protocol):
     """Executes one model. State (KV cache, codec history) is passed in; results have one row per input row."""

@@ -14,6 +14,7 @@ import torch
 
 from legato import __version__
 from legato.backends.base import Backend, description_of
+from legato.backends.fingerprint import NumericsFingerprint, numerics_fingerprint
 from legato.config.model import ModelConfig
 from legato.models.code_predictor.predictor import CodePredictor
 from legato.models.codec.decoder import CodecDecoder
@@ -41,7 +42,7 @@ class ModelInfo:
     """The loaded model. `parameters`: number of parameters of talker, code predictor and codec decoder.
 
     `quantization`: "none" or the mode. `backend`: description of the backends, on CUDA including whether CUDA graphs
-    are used; "" in records written before the field was added.
+    are used. `fingerprint`: see `backends.fingerprint`. Records written before these fields were added have neither.
     """
 
     name: str
@@ -54,6 +55,7 @@ class ModelInfo:
     sample_rate_hz: int
     frame_samples: int
     backend: str = ""
+    fingerprint: NumericsFingerprint | None = None
 
 
 def this_machine(device: str) -> Machine:
@@ -87,6 +89,7 @@ def model_info(name: str, backend: Backend, *, cuda_graphs: bool | None = None) 
         sample_rate_hz=model.config.codec.sample_rate_hz,
         frame_samples=model.config.codec.frame_samples,
         backend=description_of(backend, cuda_graphs=cuda_graphs),
+        fingerprint=numerics_fingerprint(backend, cuda_graphs=bool(cuda_graphs)),
     )
 
 

@@ -98,12 +98,23 @@ def kernel_findings() -> list[Finding]:
 
 def memory_finding() -> Finding:
     """Free memory, if the system reports it."""
+    available, total = _meminfo_bytes("MemAvailable"), _meminfo_bytes("MemTotal")
+    if available is None or total is None:
+        return Finding("optional", "memory", "unknown on this system")
+    return Finding("ok", "memory", f"{available / 2**30:.1f} GiB free of {total / 2**30:.1f} GiB")
+
+
+def available_memory_bytes() -> int | None:
+    """Memory that is available without swapping; None if the system does not report it."""
+    return _meminfo_bytes("MemAvailable")
+
+
+def _meminfo_bytes(key: str) -> int | None:
     meminfo = Path("/proc/meminfo")
     if not meminfo.is_file():
-        return Finding("optional", "memory", "unknown on this system")
+        return None
     fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
-    available, total = (int(fields[key].split()[0]) / 2**20 for key in ("MemAvailable", "MemTotal"))
-    return Finding("ok", "memory", f"{available:.1f} GiB free of {total:.1f} GiB")
+    return 1024 * int(fields[key].split()[0]) if key in fields else None
 
 
 def formats_finding() -> Finding:
@@ -171,4 +182,20 @@ def model_findings(model: str, max_seq_len: int) -> list[Finding]:
         Finding("ok", "KV cache per slot", f"{max_seq_len} positions: {slot}"),
         Finding("ok", "codec history per stream", f"{full.codec_slot_bytes / _MIB:.1f} MiB in float32"),
         Finding("ok", "engine", f"with default limits: {full}"),
+        fingerprint_finding(folder, weights),
     ]
+
+
+def fingerprint_finding(folder: Path, weights_bytes: int) -> Finding:
+    """The numerics fingerprint with default settings. Loads the model, if there is memory for it."""
+    from legato.backends.fingerprint import numerics_fingerprint
+    from legato.backends.select import load_backend
+
+    what, memory = "numerics fingerprint", available_memory_bytes()
+    needed = 2 * weights_bytes  # bfloat16 weights may become float32
+    if memory is not None and needed > memory:
+        return Finding("optional", what, f"not computed: loading takes up to {needed / 2**30:.1f} GiB of memory")
+    fingerprint = numerics_fingerprint(load_backend(folder))
+    fields = fingerprint.to_json()
+    details = ", ".join(f"{name} {value}" for name, value in fields.items() if name not in ("digest", "checkpoint"))
+    return Finding("ok", what, f"{fingerprint.digest} (checkpoint {fingerprint.checkpoint[:12]}, {details})")

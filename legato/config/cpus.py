@@ -111,6 +111,22 @@ def vector_isa(flags: frozenset[str], machine: str) -> str:
     return "NEON" if machine in ("aarch64", "arm64") else ""
 
 
+def kernel_instructions(flags: frozenset[str], machine: str) -> str:
+    """All instruction sets that the CPU kernels use, such as "AVX-512 VNNI BF16 AMX"; "" if they use none.
+
+    Kernels with equal instructions give equal bits: the number of lanes and the conversions are part of the result.
+    """
+    vectors = vector_isa(flags, machine)
+    extra: tuple[tuple[str, str], ...]
+    if vectors == "AVX-512":
+        extra = (("avx512_vnni", "VNNI"), ("avx512_bf16", "BF16"), ("amx_int8", "AMX"))
+    elif vectors == "AVX2":
+        extra = (("avx_vnni", "VNNI"),)
+    else:
+        extra = (("asimddp", "DOTPROD"), ("i8mm", "I8MM"), ("bf16", "BF16"))
+    return " ".join((vectors, *(name for flag, name in extra if flag in flags))) if vectors else ""
+
+
 def _read(path: Path) -> str:
     """The text of a file, "" if it does not exist or may not be read."""
     try:

@@ -27,6 +27,8 @@ async def warm_up(state: ServerState) -> None:
     started_s = time.monotonic()
     if state.config.warm_up:
         try:
+            # It reads the checkpoint's files, for seconds with a large one: `/v1/models` then answers immediately.
+            await state.bridge.in_thread(Pool.DISK, state.tts.fingerprint)
             request = await _warm_up_request(state)
             async with await state.bridge.open(request, _TEXT) as stream:
                 async for _packet in stream:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from legato.backends.base import description_of
+from legato.backends.fingerprint import numerics_fingerprint
 from legato.backends.select import load_backend
 from legato.cli import doctor_checks, loading, models
 from legato.cli.doctor_checks import Finding
@@ -219,7 +220,17 @@ def test_doctor_reports_the_machine_and_model_requirements(tiny_checkpoint: Tiny
         assert f" {what} " in captured
     assert "ffmpeg only for aac" in captured
     assert "1000 positions" in captured
+    fingerprint = numerics_fingerprint(load_backend(tiny_checkpoint("tiny-base")))
+    assert f"{fingerprint.digest} (checkpoint {fingerprint.checkpoint[:12]}, " in captured
     assert code == (EXIT_FAILED if "MISSING" in captured else EXIT_OK)
+
+
+def test_doctor_does_not_load_a_model_that_does_not_fit(
+    tiny_checkpoint: TinyCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor_checks, "available_memory_bytes", lambda: 2**30)
+    found = doctor_checks.fingerprint_finding(tiny_checkpoint("tiny-base"), 2**30)
+    assert found.found == "not computed: loading takes up to 2.0 GiB of memory"
 
 
 def test_doctor_fails_if_a_requirement_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

@@ -38,6 +38,8 @@ def _field(name: str, value: object, also: frozenset[str]) -> object:
         return f"<{known} id>" if known in ("req", "resp", "item", "event", "sess") else value
     if name in TIMES and value:
         return "<times>"
+    if name == "fingerprint" and isinstance(value, Mapping):  # of this machine
+        return {str(key): f"<{type(each).__name__}>" for key, each in value.items()}
     if name in HEARD or name in also:
         return f"<{type(value).__name__}>"
     if name == "message" and isinstance(value, str):

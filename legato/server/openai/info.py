@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from legato import __version__
+from legato.server.bridge import Pool
 from legato.server.metrics import CONTENT_TYPE
 from legato.server.openai.speech_request import supports_cloning, supports_word_times
 from legato.server.state import ServerState, state_of
@@ -44,7 +45,7 @@ async def metrics(request: Request) -> Response:
 async def models(request: Request) -> dict[str, object]:
     """OpenAI's model list: the loaded models with their capabilities, the default first, then the aliases."""
     states = state_of(request).models
-    loaded = [_model_json(state, state.config.model_id) for state in states]
+    loaded = [await _model_json(state, state.config.model_id) for state in states]
     aliases = [_model_entry(name, is_alias=True) for state in states for name in state.names.models()[1:]]
     return {"object": "list", "data": [*loaded, *aliases]}
 
@@ -52,12 +53,14 @@ async def models(request: Request) -> dict[str, object]:
 @router.get("/v1/models/{model:path}", summary="Get a model")
 async def model(request: Request, model: str) -> dict[str, object]:
     """A loaded model, under its id or an alias."""
-    return _model_json(state_of(request).for_model(model), model)
+    return await _model_json(state_of(request).for_model(model), model)
 
 
-def _model_json(state: ServerState, name: str) -> dict[str, object]:
-    """A model with its capabilities. `name`: its id or an alias."""
-    return {**_model_entry(name, is_alias=name != state.config.model_id), "legato": capabilities(state)}
+async def _model_json(state: ServerState, name: str) -> dict[str, object]:
+    """A model with its capabilities and numerics fingerprint. `name`: its id or an alias."""
+    fingerprint = await state.bridge.in_thread(Pool.DISK, state.tts.fingerprint)
+    details = {**capabilities(state), "fingerprint": fingerprint.to_json()}
+    return {**_model_entry(name, is_alias=name != state.config.model_id), "legato": details}
 
 
 def _model_entry(name: str, *, is_alias: bool) -> dict[str, object]:
