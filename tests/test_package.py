@@ -52,7 +52,7 @@ def test_imports_and_declared_dependencies_match() -> None:
 def test_every_dependency_has_a_reason_and_a_pin() -> None:
     reasons = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    pins = dict(re.findall(r'^([\w.-]+)==([\w.]+)(?: ; python_version >= "3.11")?$', constraints, re.MULTILINE))
+    pins = dict(re.findall(r'^([\w.-]+)==([\w.]+)(?: ; python_version [<>=]+ "3.11")?$', constraints, re.MULTILINE))
     lists = project_lists()
     for name in lists["dependencies"]:
         assert f"| {name} | {pins[name]} |" in reasons

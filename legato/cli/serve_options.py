@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 
 from legato.cli.options import option_group
+from legato.config.aliases import ANY_MODEL, DEFAULT_MODEL_ALIASES, Aliases, read_aliases, voice_alias_table
 from legato.config.environment import API_KEY_VARIABLE, api_key_from_environment, default_voices_folder
-from legato.config.server import OPENAI_MODELS, ServerConfig
+from legato.config.server import ServerConfig
 
 _DEFAULTS = ServerConfig()
 
@@ -26,6 +27,8 @@ class ServeOptions:
     name: tuple[str, ...]
     voices: Path | None
     no_voices: bool
+    aliases: Path | None
+    model_alias: tuple[str, ...]
     voice_alias: tuple[str, ...]
     cors_origin: tuple[str, ...]
     allowed_host: tuple[str, ...]
@@ -61,13 +64,16 @@ class ServeOptions:
 
     def config(self, model_id: str) -> ServerConfig:
         """The server settings; `model_id` is the id of the default model."""
+        from_file = read_aliases(self.aliases) if self.aliases is not None else Aliases()
+        own_voices = voice_alias_table(_parse_alias("--voice-alias", alias, "VOICE") for alias in self.voice_alias)
+        own_models = dict(_parse_model_alias(alias) for alias in self.model_alias)
         return ServerConfig(
             host=self.host,
             port=self.port,
             model_id=model_id,
             api_key=self.api_key or api_key_from_environment(),
-            model_aliases=OPENAI_MODELS,
-            voice_aliases=dict(_parse_alias(alias) for alias in self.voice_alias),
+            model_aliases={**DEFAULT_MODEL_ALIASES, **from_file.models, **own_models},
+            voice_aliases={**from_file.voices, **own_voices},
             voices_folder=None if self.no_voices else self.voices or default_voices_folder(),
             cors_origins=self.cors_origin,
             allowed_hosts=self.allowed_host,
@@ -91,11 +97,16 @@ class ServeOptions:
         )
 
 
-def _parse_alias(alias: str) -> tuple[str, str]:
+def _parse_model_alias(alias: str) -> tuple[str, str]:
+    """NAME, which selects the default model, or NAME=MODEL."""
+    return _parse_alias("--model-alias", alias, "MODEL") if "=" in alias else (alias.strip(), "")
+
+
+def _parse_alias(option: str, alias: str, target_kind: str) -> tuple[str, str]:
     name, equals, target = alias.partition("=")
     if not (name.strip() and equals and target.strip()):
-        raise click.UsageError(f"--voice-alias must be NAME=VOICE, not {alias!r}")
-    return name.strip().lower(), target.strip()
+        raise click.UsageError(f"{option} must be NAME={target_kind}, not {alias!r}")
+    return name.strip(), target.strip()
 
 
 _OPTIONS = (
@@ -138,7 +149,24 @@ _OPTIONS = (
     ),
     click.option("--no-voices", is_flag=True, help="Refuse voice uploads."),
     click.option(
-        "--voice-alias", multiple=True, metavar="NAME=VOICE", help="Alias of a voice; repeatable.  [default: none]"
+        "--aliases",
+        type=click.Path(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help="TOML file with more names of models and voices, in the tables [models] and [voices].  [default: none]",
+    ),
+    click.option(
+        "--model-alias",
+        multiple=True,
+        metavar="NAME[=MODEL]",
+        help=f"Another name of a model (without MODEL: of the default model); the name {ANY_MODEL!r} stands for every "
+        f"unknown one. Repeatable, in addition to {', '.join(DEFAULT_MODEL_ALIASES)}.  [default: none]",
+    ),
+    click.option(
+        "--voice-alias",
+        multiple=True,
+        metavar="NAME=VOICE",
+        help="Another name of a voice; repeatable: of several for one NAME, the first that the model has counts.  "
+        "[default: none]",
     ),
     click.option(
         "--cors-origin",

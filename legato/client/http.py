@@ -134,7 +134,7 @@ class Client:
 
     def voices(self) -> list[str]:
         """Accepted values of `voice`."""
-        names = self._json("GET", "/v1/audio/voices")["voices"]
+        names = self._json("GET", "/v1/audio/voices?format=names")["voices"]
         assert isinstance(names, list)
         return [str(name) for name in names]
 

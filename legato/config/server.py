@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from legato.config.aliases import DEFAULT_MODEL_ALIASES
 from legato.errors import InputError
-
-OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
-"""Model names of OpenAI's speech API, which stock clients send: aliases of the loaded model."""
 
 # fmt: off
 OPENAI_VOICES = (
@@ -36,8 +34,9 @@ class ServerConfig:
         `model_id`: the model's id in `/v1/models`.
         `api_key`: required from clients; "" disables authentication, unless there is an `api_keys_file`.
         `api_keys_file`: more keys, one a line: `NAME KEY`.
-        `model_aliases`: other names of the model.
-        `voice_aliases`: alias -> voice; takes precedence over the built-in mapping of OpenAI's voice names.
+        `model_aliases`: alias -> id of a model; "" is the default model. The alias "*" stands for every unknown name.
+        `voice_aliases`: folded alias -> voices, of which the first that the model has counts (`aliases.folded_name`);
+            takes precedence over the built-in mapping of OpenAI's voice names.
     Access:
         `voices_folder`: where uploaded voices are stored; None rejects uploads.
         `root_path`: path prefix under which a reverse proxy serves this server, such as "/speech"; "" for none.
@@ -84,8 +83,8 @@ class ServerConfig:
     model_id: str = "embedded"
     api_key: str = field(default="", repr=False)
     api_keys_file: Path | None = None
-    model_aliases: tuple[str, ...] = OPENAI_MODELS
-    voice_aliases: Mapping[str, str] = field(default_factory=dict)
+    model_aliases: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT_MODEL_ALIASES))
+    voice_aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     voices_folder: Path | None = None
     root_path: str = ""
     trusted_proxies: tuple[str, ...] = ()

@@ -39,7 +39,10 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
-    """Parameters of a request. None selects the checkpoint's default; `max_frames` 0 computes a limit from the text."""
+    """Parameters of a request. None selects the checkpoint's default; `max_frames` 0 computes a limit from the text.
+
+    `notes`: the caller's own notes on the request, which come before those of the engine.
+    """
 
     voice: str = ""
     language: str = "auto"
@@ -52,6 +55,7 @@ class SpeechRequest:
     max_frames: int = 0
     flow_control: FlowControl = UNLIMITED
     speed: float = 1.0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ def resolve_request(
     packets = PacketPolicy(tuple(request.packet_frames))
     speaker = _speaker(request, config)
     resolve_language(config.talker, request.language, speaker)
-    notes: list[str] = []
+    notes = list(request.notes)
     instruct = _instruct(request, config, front_end, notes)
     voice = _voice(request, config, front_end, voices, notes)
     spec = PromptSpec(

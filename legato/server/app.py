@@ -44,7 +44,7 @@ def create_app(tts: Legato | Mapping[str, Legato], config: ServerConfig | None =
     """Create the application that serves `tts`. Run its lifespan (as ASGI servers do): it warms the models up.
 
     `tts`: one model, with the id `config.model_id`; or several by id. The first one of several is the default: requests
-    without a model name and `config.model_aliases` refer to it.
+    without a model name refer to it.
     """
     config = config or ServerConfig()
     engines = tts if isinstance(tts, Mapping) else {config.model_id: tts}
@@ -77,10 +77,10 @@ def _create_states(engines: Mapping[str, Legato], config: ServerConfig) -> list[
     metrics = Metrics(sources, limits_of_server(config, next(iter(engines.values())).config))
     clients = ClientStreams(config.client_streams, metrics)
     records, drain = RequestRecords(config.records), Drain()
-    aliases = tuple(alias for alias in config.model_aliases if alias not in engines)
+    aliases = _model_aliases(engines, config)
     states: list[ServerState] = []
     for name, tts in engines.items():
-        named = replace(config, model_id=name, model_aliases=() if states else aliases)
+        named = replace(config, model_id=name, model_aliases=aliases)
         states.append(
             ServerState(
                 tts=tts,
@@ -97,6 +97,21 @@ def _create_states(engines: Mapping[str, Legato], config: ServerConfig) -> list[
             )
         )
     return states
+
+
+def _model_aliases(engines: Mapping[str, Legato], config: ServerConfig) -> dict[str, str]:
+    """Alias -> model id. An id wins over an alias of the same name. `InputError` for an alias of an unknown model."""
+    aliases: dict[str, str] = {}
+    for alias, target in config.model_aliases.items():
+        if target and target not in engines:
+            ids = ", ".join(map(repr, engines))
+            raise InputError(
+                f"the alias {alias!r} names the model {target!r}, which is not loaded: use one of {ids}",
+                field="model_alias",
+            )
+        if alias not in engines:
+            aliases[alias] = target or next(iter(engines))
+    return aliases
 
 
 def limits_of_server(config: ServerConfig, engine: EngineConfig) -> dict[str, float]:

@@ -18,7 +18,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from legato.config.server import ServerConfig
 from legato.server.access_log import AccessLogEntry
 from legato.server.errors import ApiError, error_response, internal_error
-from legato.server.hosts import Authority, is_allowed_host, is_own_origin, own_names, parse_authority
+from legato.server.hosts import (
+    Authority,
+    is_allowed_host,
+    is_own_origin,
+    origin_of_fetch,
+    own_names,
+    parse_authority,
+)
 from legato.server.keys import ApiKeys
 from legato.server.proxies import forwarded, parse_proxies
 from legato.server.request_records import new_request_id
@@ -29,6 +36,8 @@ LARGE_BODY_PATHS = ("/v1/audio/speech", "/v1/audio/voices")
 """Routes that take recordings."""
 SMALL_BODY_BYTES = 64 * 1024
 """Body limit of all other routes."""
+COSTLY_GET_PATHS = ("/v1/audio/speech",)
+"""Routes on which GET computes: pages of other origins could load them without a script, and without `Origin`."""
 PUBLIC_PATHS = ("/health", "/ready", "/", "/favicon.ico")
 PUBLIC_PREFIXES = ("/web/",)
 SUBPROTOCOL_KEY = "openai-insecure-api-key."
@@ -75,7 +84,7 @@ class AuthMiddleware:
         entry = AccessLogEntry(scope, send, request_id)
         scope["state"]["access_log"] = entry
         try:
-            self._check_origin(Headers(scope=scope))
+            self._check_origin(scope)
         except ApiError as error:
             await _reject(error, scope, receive, entry.send)
         else:
@@ -103,8 +112,11 @@ class AuthMiddleware:
             scope["headers"] = [*others, (b"host", said.host.encode("latin-1"))]
         return said.request_id
 
-    def _check_origin(self, headers: Headers) -> None:
+    def _check_origin(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
         origin = headers.get("origin", "")
+        if not origin and scope["path"].removeprefix(self._root_path) in COSTLY_GET_PATHS:
+            origin = origin_of_fetch(referer=headers.get("referer", ""), fetch_site=headers.get("sec-fetch-site", ""))
         if not origin or origin in self._cors_origins or "*" in self._cors_origins:
             return
         if not is_own_origin(origin, parse_authority(headers.get("host", "")), self._own_hosts):

@@ -97,6 +97,11 @@ def _read_urlencoded(data: bytes) -> RequestBody:
     return RequestBody(_fields(pairs), is_form=True)
 
 
+def read_query(query: str) -> RequestBody:
+    """The fields in a query string, like those of a form."""
+    return _read_urlencoded(query.encode("latin-1"))
+
+
 async def _read_multipart(request: Request, upload_names: tuple[str, ...]) -> RequestBody:
     parser = _MemoryParser(
         request.headers, request.stream(), max_files=1, max_fields=MAX_FIELDS, max_part_size=JSON_BYTES

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 _AUTHORITY = re.compile(
     r"(?P<name>\[[0-9A-Fa-f:.]{2,45}\]|[^\s:/?#@\[\]\\,\"'<>%]{1,255})(?::(?P<port>\d{1,5}))?", re.ASCII
 )
-_ORIGIN = re.compile(r"(?P<scheme>https?)://(?P<authority>[^/]*)", re.ASCII)
+_ORIGIN = re.compile(r"(?P<scheme>https?)://(?P<authority>[^/?#]*)", re.ASCII)
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -51,6 +51,20 @@ def is_own_origin(origin: str, host: Authority | None, own_hosts: frozenset[str]
         return True
     default_port = _DEFAULT_PORTS[match["scheme"]]
     return host is not None and page.name == host.name and (page.port or default_port) == (host.port or default_port)
+
+
+def origin_of_fetch(*, referer: str, fetch_site: str) -> str:
+    """The origin of the page that caused a GET request without the header `Origin`; "" if no foreign page did.
+
+    Browsers send no `Origin` for `<audio src>`, but `Referer`, `Sec-Fetch-Site`, or both. "null" stands for a foreign
+    page that hides its address.
+    """
+    if fetch_site in ("same-origin", "none"):
+        return ""
+    page = _ORIGIN.match(referer)
+    if page is not None:
+        return page[0]
+    return "null" if fetch_site or referer else ""
 
 
 def is_allowed_host(name: str, allowed: frozenset[str]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from legato.config.aliases import folded_name
 from legato.config.model import ModelConfig
 from legato.config.server import OPENAI_VOICES, ServerConfig
 from legato.errors import UnknownVoiceError
@@ -38,7 +39,8 @@ class ModelNames:
 
     def models(self) -> tuple[str, ...]:
         """The model's id, then its aliases."""
-        return (self._config.model_id, *(name for name in self._config.model_aliases if name != self._config.model_id))
+        own = self._config.model_id
+        return (own, *(name for name, target in self._config.model_aliases.items() if target == own and name != own))
 
     @property
     def _clones(self) -> bool:
@@ -52,16 +54,25 @@ class ModelNames:
         """Names of the voices that this model can speak: built-in, then uploaded."""
         return [*self.speakers, *(voice.name for voice in self.uploaded())]
 
+    def voice_aliases(self) -> dict[str, str]:
+        """Configured alias -> voice, for the aliases of voices that this model can speak."""
+        found = ((alias, self._first_known(targets)) for alias, targets in self._config.voice_aliases.items())
+        return {alias: target for alias, target in found if target is not None and self._find(alias) is None}
+
+    def has_voice(self, name: str) -> bool:
+        """Whether `name` is a voice of this model or a configured alias of one; the case does not matter."""
+        return self._find(name.strip()) is not None or folded_name(name) in self.voice_aliases()
+
     def voice(self, name: str) -> VoiceChoice:
         """Resolve a voice name; "" and "default" select the model's default. Raises `UnknownVoiceError`."""
         name = name.strip()
         if not name or name.lower() == "default":
             return VoiceChoice()
-        choice = self._find(name) or self._find_alias(name.lower())
+        choice = self._find(name) or self._find_alias(folded_name(name))
         if choice is None:
+            listed = ", ".join([*self.voice_names(), *self.voice_aliases()]) or "no voices"
             raise UnknownVoiceError(
-                f"unknown voice {name[:80]!r}: available are {', '.join(self.voice_names()) or 'no voices'}, "
-                "and OpenAI's voice names as aliases",
+                f"unknown voice {name[:80]!r}: available are {listed}, and OpenAI's voice names as aliases",
                 field="voice",
             )
         return choice
@@ -73,15 +84,18 @@ class ModelNames:
         uploaded = self._folder.find(name) if self._clones else None
         return VoiceChoice(uploaded=uploaded) if uploaded else None
 
+    def _first_known(self, targets: tuple[str, ...]) -> str | None:
+        """The first of the voices `targets` that this model has."""
+        return next((target for target in targets if self._find(target) is not None), None)
+
     def _find_alias(self, name: str) -> VoiceChoice | None:
-        if name in self._config.voice_aliases:
-            target = self._config.voice_aliases[name]
-            choice = self._find(target)
-            if choice is None:
-                raise UnknownVoiceError(
-                    f"voice {name!r} is configured as an alias of {target!r}, which does not exist", field="voice"
-                )
-            return choice
+        """The voice of a configured alias, else of one of OpenAI's names. `name` is folded.
+
+        An alias may name voices that only other models of the server have; for this model it then does not exist.
+        """
+        target = self._first_known(self._config.voice_aliases.get(name, ()))
+        if target is not None:
+            return self._find(target)
         if name not in OPENAI_VOICES:
             return None
         if self.speakers:

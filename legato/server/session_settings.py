@@ -9,7 +9,7 @@ from legato.engine.request import SpeechRequest
 from legato.errors import UnsupportedError
 from legato.server.state import ServerState
 from legato.session.playback import PlaybackLimits
-from legato.text.prompt import InstructSupport, instruct_support, resolve_language
+from legato.text.prompt import resolve_language
 
 
 def limits_of(
@@ -33,8 +33,4 @@ def check_request(state: ServerState, request: SpeechRequest) -> None:
     if request.speed != 1.0 and not state.tts.supports_speed:
         raise UnsupportedError(
             f"a {config.kind} model cannot change its speed: use 1, not {request.speed:g}", field="speed"
-        )
-    if request.instruct and instruct_support(config) is InstructSupport.UNSUPPORTED:
-        raise UnsupportedError(
-            f"a {config.kind} checkpoint does not support instructions: leave them out", field="instruct"
         )

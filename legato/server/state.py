@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from starlette.requests import HTTPConnection
 
 from legato.api import Legato
+from legato.config.aliases import ANY_MODEL, undated_model
 from legato.config.server import ServerConfig
 from legato.engine.heartbeat import EngineHealth
 from legato.server.bridge import Bridge
@@ -79,8 +80,12 @@ class ServerState:
     """The port on which Wyoming listens, once it does."""
 
     def find_model(self, name: str) -> ServerState | None:
-        """The state of a model by its id or an alias; None if it does not exist."""
-        return next((state for state in self.models if name in state.names.models()), None)
+        """The state of a model by its id or an alias, also one of OpenAI's with a date; None if it does not exist."""
+        for known in (name, undated_model(name), ANY_MODEL):
+            found = next((state for state in self.models if known in state.names.models()), None)
+            if found is not None:
+                return found
+        return None
 
     def for_model(self, name: str) -> ServerState:
         """The state of a model by its id or an alias; "" is the default. `ApiError` 404 if it does not exist."""
@@ -92,7 +97,7 @@ class ServerState:
         raise ApiError(
             404,
             "model_not_found",
-            f"unknown model {name[:80]!r}: this server runs {ids} (aliases: {aliases})",
+            f"unknown model {name[:80]!r}: this server runs {ids} (aliases: {aliases}; --model-alias adds more)",
             param="model",
         )
 

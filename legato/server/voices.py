@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
+from legato.config.aliases import folded_name
 from legato.errors import InputError
 from legato.server.errors import ApiError
 from legato.server.storage import remove_file, storage_error, sweep_temporary_files, write_file
@@ -33,8 +34,9 @@ from legato.server.storage import remove_file, storage_error, sweep_temporary_fi
 log = logging.getLogger("legato.server")
 
 MAX_NAME = 64
-RESERVED_NAMES = ("default",)
-"""Names with a meaning of their own in requests."""
+RESERVED_NAMES = ("default", "auto", "none", "null")
+"""Names that stand for no particular voice: "default" in requests, the others in the settings of clients."""
+_ID_PREFIX = "voice_"
 _ID_LENGTH, _DIGEST_LENGTH = 16, 32
 _HEX = frozenset("0123456789abcdef")
 
@@ -102,7 +104,7 @@ class VoiceFolder:
         recording = hashlib.blake2b(data, digest_size=_DIGEST_LENGTH // 2).hexdigest()
         identity = json.dumps([name, transcript, recording]).encode()
         voice = UploadedVoice(
-            id=f"voice_{hashlib.blake2b(identity, digest_size=_ID_LENGTH // 2).hexdigest()}",
+            id=f"{_ID_PREFIX}{hashlib.blake2b(identity, digest_size=_ID_LENGTH // 2).hexdigest()}",
             name=name,
             transcript=transcript,
             recording=recording,
@@ -144,8 +146,8 @@ class VoiceFolder:
         return self._voices.get(name) or self._find_by_name(name)
 
     def _find_by_name(self, name: str) -> UploadedVoice | None:
-        folded = _folded(name)
-        return next((voice for voice in self._voices.values() if _folded(voice.name) == folded), None)
+        folded = folded_name(name)
+        return next((voice for voice in self._voices.values() if folded_name(voice.name) == folded), None)
 
     # --- disk; with the disk lock held --------------------------------------------------------------------------------
 
@@ -191,7 +193,7 @@ class VoiceFolder:
     def _load_all(self, folder: Path) -> None:
         """Load the folder at start-up; a folder that cannot be read counts as empty."""
         try:
-            paths = sorted(folder.glob("voice_*.json")) if folder.is_dir() else []
+            paths = sorted(folder.glob(f"{_ID_PREFIX}*.json")) if folder.is_dir() else []
         except OSError as error:
             log.warning("the folder of uploaded voices cannot be read: %s", error)
             return
@@ -221,7 +223,7 @@ def _parse_record(path: Path) -> UploadedVoice:
         raise ValueError("its fields have wrong types")
     if not isinstance(voice.created_s, int) or not isinstance(voice.seconds, int | float):
         raise ValueError("its fields have wrong types")
-    if voice.id != path.stem or not _is_hex(voice.id.removeprefix("voice_"), _ID_LENGTH):
+    if voice.id != path.stem or not _is_hex(voice.id.removeprefix(_ID_PREFIX), _ID_LENGTH):
         raise ValueError("its id does not match the file name, or is malformed")
     if not _is_hex(voice.recording, _DIGEST_LENGTH):
         raise ValueError("its recording is not named by a digest")
@@ -231,11 +233,6 @@ def _parse_record(path: Path) -> UploadedVoice:
 
 def _is_hex(text: str, length: int) -> bool:
     return len(text) == length and _HEX.issuperset(text)
-
-
-def _folded(name: str) -> str:
-    """The form in which names are compared: composed, and without case."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name.strip()).casefold())
 
 
 def validate_name(name: str) -> str:
@@ -251,7 +248,8 @@ def validate_name(name: str) -> str:
             "dashes, starting with a letter, digit or underscore",
             field="name",
         )
-    if name.casefold() in RESERVED_NAMES:
+    looks_like_id = name.startswith(_ID_PREFIX) and _is_hex(name.removeprefix(_ID_PREFIX), _ID_LENGTH)
+    if name.casefold() in RESERVED_NAMES or looks_like_id:
         raise InputError(f"{name!r} is a reserved name: choose another name", field="name")
     return name
 

@@ -36,7 +36,7 @@ REFUSED: tuple[Message, ...] = (
 BROKEN: tuple[tuple[str, str, bytes, str], ...] = (
     ("POST", SPEECH, b"{", "application/json"),
     ("POST", SPEECH, b"<a/>", "application/xml"),
-    ("GET", SPEECH, b"", ""),
+    ("PUT", SPEECH, b"", ""),
     ("GET", "/v1/nothing", b"", ""),
     ("GET", "/v1/models/gpt-5", b"", ""),
     ("GET", "/v1/requests/req_0", b"", ""),

@@ -16,7 +16,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="ut
 
 def test_documented_commands_parse() -> None:
     lines = re.findall(r"^(?:[A-Z_]+=\S+ )?legato serve(.*)$", PAGE, re.MULTILINE)
-    assert len(lines) == 4
+    assert len(lines) == 5
     for line in lines:
         arguments = shlex.split(line.partition("#")[0])
         serve.make_context("serve", arguments)

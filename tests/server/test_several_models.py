@@ -16,7 +16,7 @@ from wyoming.info import Describe, Info
 from wyoming.tts import Synthesize, SynthesizeVoice
 
 from legato.api import Legato, load
-from legato.cli.serve_options import ServeOptions, serve_options
+from legato.cli.serve_options import ServeOptions
 from legato.client.socket import SpeechClient, SpeechError
 from legato.config.server import ServerConfig
 from legato.engine.heartbeat import EngineHealth, ThreadState
@@ -24,6 +24,7 @@ from legato.errors import InputError
 from legato.server.app import create_app
 from tests.conftest import TinyCheckpoint
 from tests.server.running import Running, running, wait_for
+from tests.server.serve_command import parsed_options
 from tests.server.sockets import run_client, ws
 
 TEXT = "Some words."
@@ -83,7 +84,7 @@ def test_http_request_selects_the_model(server: Running, engines: Engines) -> No
 
 def test_model_list_has_the_capabilities_of_each(server: Running, engines: Engines) -> None:
     entries = httpx.get(f"{server.url}/v1/models").json()["data"]
-    assert [entry["id"] for entry in entries] == ["first", "second", "tts-1", "tts-1-hd", "gpt-4o-mini-tts"]
+    assert [entry["id"] for entry in entries] == ["first", "second", "tts-1", "tts-1-hd", "gpt-4o-mini-tts", "kokoro"]
     assert [entry["legato"]["kind"] for entry in entries[:2]] == ["custom_voice", "embedded"]
     assert httpx.get(f"{server.url}/v1/models/second").json()["legato"]["kind"] == "embedded"
     assert httpx.get(f"{server.url}/v1/models/third").status_code == 404
@@ -233,13 +234,4 @@ def test_ambiguous_ids_are_refused(names: tuple[str, ...], models: list[str], me
 
 def options(names: tuple[str, ...]) -> ServeOptions:
     """The server options as the command line gives them."""
-    received: list[ServeOptions] = []
-
-    @click.command()
-    @serve_options
-    def command(options: ServeOptions) -> None:
-        received.append(options)
-
-    arguments = [argument for name in names for argument in ("--name", name)]
-    command.main(arguments, standalone_mode=False)
-    return received[0]
+    return parsed_options(*(argument for name in names for argument in ("--name", name)))

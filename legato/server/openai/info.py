@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from legato import __version__
+from legato.config.aliases import ANY_MODEL
 from legato.server.bridge import Pool
 from legato.server.metrics import CONTENT_TYPE
 from legato.server.openai.speech_request import supports_cloning, supports_word_times
@@ -44,10 +45,20 @@ async def metrics(request: Request) -> Response:
 @router.get("/v1/models", summary="List the models and their aliases")
 async def models(request: Request) -> dict[str, object]:
     """OpenAI's model list: the loaded models with their capabilities, the default first, then the aliases."""
-    states = state_of(request).models
+    return {"object": "list", "data": await _model_list(state_of(request).models)}
+
+
+@router.get("/v1/audio/models", summary="List the models as Open WebUI reads them")
+async def audio_models(request: Request) -> dict[str, object]:
+    """The same list under the names that Open WebUI and similar front ends read: `models`, each with a `name`."""
+    entries = await _model_list(state_of(request).models)
+    return {"object": "list", "models": [{**entry, "name": entry["id"]} for entry in entries]}
+
+
+async def _model_list(states: list[ServerState]) -> list[dict[str, object]]:
     loaded = [await _model_json(state, state.config.model_id) for state in states]
-    aliases = [_model_entry(name, is_alias=True) for state in states for name in state.names.models()[1:]]
-    return {"object": "list", "data": [*loaded, *aliases]}
+    aliases = [name for state in states for name in state.names.models()[1:] if name != ANY_MODEL]
+    return [*loaded, *(_model_entry(name, is_alias=True) for name in aliases)]
 
 
 @router.get("/v1/models/{model:path}", summary="Get a model")

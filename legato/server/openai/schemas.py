@@ -141,6 +141,19 @@ def body_schema(*, form: bool) -> dict[str, object]:
     return schema
 
 
+def query_parameters() -> list[dict[str, object]]:
+    """The fields as OpenAPI parameters of a query, except recordings, which are too long for a URL."""
+    schema = body_schema(form=False)
+    required, properties = schema["required"], schema["properties"]
+    assert isinstance(required, list)
+    assert isinstance(properties, dict)
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": field}
+        for name, field in properties.items()
+        if name != "ref_audio"
+    ]
+
+
 class ErrorDetail(BaseModel):
     """OpenAI's error object."""
 

@@ -13,6 +13,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, Response
@@ -21,13 +22,13 @@ from starlette.types import Receive, Scope, Send
 from legato.audio.formats import AudioFormat
 from legato.engine.request import SpeechRequest
 from legato.errors import LegatoError, UnsupportedError
-from legato.server.bodies import read_body
+from legato.server.bodies import RequestBody, read_body, read_query
 from legato.server.bridge import AsyncStream
 from legato.server.client_limits import client_of
 from legato.server.disconnect import ClientDisconnectedError, RequestTimeoutError, while_connected
 from legato.server.encoding import StreamEncoder, apply_patches, resolve_format, resolve_sample_rate
 from legato.server.errors import ApiError, api_error, error_body
-from legato.server.openai.schemas import SpeechRequestBody, body_schema, parse_speech_request
+from legato.server.openai.schemas import SpeechRequestBody, body_schema, parse_speech_request, query_parameters
 from legato.server.openai.speech_request import build_request, check_options, check_recording, check_text
 from legato.server.request_records import RequestRecord, timing_json, usage
 from legato.server.session_json import words_json
@@ -42,13 +43,16 @@ _COMMENT = b": waiting\n\n"
 """A server-sent comment, which clients ignore."""
 _UPLOAD_NAMES = ("ref_audio", "audio_sample", "file")
 _AUDIO_CONTENT = {kind.media_type: {"schema": {"type": "string", "format": "binary"}} for kind in AudioFormat}
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Audio or events", "content": {**_AUDIO_CONTENT, "text/event-stream": {}}}
+}
 
 
 @router.post(
     ROUTE,
     summary="Synthesize speech",
     response_class=Response,
-    responses={200: {"description": "Audio or events", "content": {**_AUDIO_CONTENT, "text/event-stream": {}}}},
+    responses=_RESPONSES,
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -60,9 +64,25 @@ _AUDIO_CONTENT = {kind.media_type: {"schema": {"type": "string", "format": "bina
     },
 )
 async def speech(request: Request) -> Response:
+    """Synthesize a text; the fields are in a JSON body or a form."""
+    return _respond(request, await read_body(request, upload_names=_UPLOAD_NAMES))
+
+
+@router.get(
+    ROUTE,
+    summary="Synthesize speech, with the fields in the query",
+    response_class=Response,
+    responses=_RESPONSES,
+    openapi_extra={"parameters": query_parameters()},
+)
+async def speech_by_query(request: Request) -> Response:
+    """The same for players and pages, which can only fetch a URL: `<audio src="/v1/audio/speech?input=Hello.">`."""
+    return _respond(request, read_query(request.url.query))
+
+
+def _respond(request: Request, received: RequestBody) -> Response:
     """Validate everything that does not need the engine; the returned response does the rest."""
     state = state_of(request)
-    received = await read_body(request, upload_names=_UPLOAD_NAMES)
     body = parse_speech_request(received.fields, form=received.is_form)
     state = state.for_model(body.model)
     state.check_ready()

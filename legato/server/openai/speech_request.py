@@ -21,6 +21,7 @@ from legato.server.openai.schemas import SpeechOptions, VoiceId
 from legato.server.remote_audio import fetch_recording
 from legato.server.state import ServerState
 from legato.text.characters import is_speakable
+from legato.text.prompt import InstructSupport, instruct_support
 from legato.types import DEFAULT_PACKET_FRAMES, SAMPLING_FIELDS, SamplingParams, TextLayout
 
 _BASE64_PIECE = 2**20
@@ -67,10 +68,11 @@ async def build_request(state: ServerState, options: SpeechOptions, recording: b
     name = options.voice.id if isinstance(options.voice, VoiceId) else options.voice
     # A model without built-in voices that is sent a recording: `voice` is a free label and is not looked up.
     choice = VoiceChoice() if has_reference and not state.names.speakers else state.names.voice(name)
+    instructions, notes = _instructions(state, options)
     return SpeechRequest(
         voice=choice.speaker,
         language=options.language,
-        instruct=options.instructions,
+        instruct=instructions,
         reference=await _reference(state, options, recording, choice),
         sampling=_sampling(state.tts, options),
         layout=_layout(options),
@@ -78,7 +80,19 @@ async def build_request(state: ServerState, options: SpeechOptions, recording: b
         packet_frames=_packet_frames(options),
         max_frames=options.max_new_tokens,
         speed=options.speed,
+        notes=notes,
     )
+
+
+def _instructions(state: ServerState, options: SpeechOptions) -> tuple[str, tuple[str, ...]]:
+    """The instructions for the engine, and a note if the model takes none.
+
+    Stock clients send instructions to every model, so they are no error: the text is spoken without them.
+    """
+    config = state.tts.model.config
+    if not options.instructions.strip() or instruct_support(config) is not InstructSupport.UNSUPPORTED:
+        return options.instructions, ()
+    return "", (f"instructions ignored: a {config.kind} model does not support them",)
 
 
 async def _reference(

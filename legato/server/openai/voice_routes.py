@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import ParamSpec
+from typing import Annotated, Literal, ParamSpec
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 
 from legato.audio.reference import load_reference
@@ -21,6 +21,7 @@ from legato.server.errors import ApiError
 from legato.server.openai.speech_request import check_recording, cloning_unsupported, supports_cloning
 from legato.server.state import ServerState, state_of
 from legato.server.voices import UploadedVoice, validate_name
+from legato.text.prompt import allowed_languages
 
 P = ParamSpec("P")
 
@@ -47,10 +48,29 @@ _FORM = {
 
 
 @router.get("/v1/audio/voices", summary="List voices")
-async def voices(request: Request, model: str = "") -> dict[str, object]:
-    """Accepted values of `voice` for a model (the default model without `model`), and details of uploaded voices."""
-    names = state_of(request).for_model(model).names
-    return {"voices": names.voice_names(), "uploaded_voices": [_voice_json(voice) for voice in names.uploaded()]}
+async def voices(
+    request: Request, model: str = "", form: Annotated[Literal["objects", "names"], Query(alias="format")] = "objects"
+) -> dict[str, object]:
+    """The voices that a model speaks (the default model without `model`), and details of uploaded voices.
+
+    `voices` are objects; the `id` of each is a value of `voice` in requests. With `format=names` they are strings.
+    """
+    state = state_of(request).for_model(model)
+    names = state.names
+    uploaded = [_voice_json(voice) for voice in names.uploaded()]
+    if form == "names":
+        return {"voices": [*names.voice_names(), *names.voice_aliases()], "uploaded_voices": uploaded}
+    languages = list(allowed_languages(state.tts.model.config.talker))
+    listed = [_voice_entry(name, "built-in", languages) for name in names.speakers]
+    listed += [_voice_entry(voice.name, "uploaded", languages) | {"voice_id": voice.id} for voice in names.uploaded()]
+    listed += [
+        _voice_entry(n, "alias", languages) | {"alias_of": target} for n, target in names.voice_aliases().items()
+    ]
+    return {"voices": listed, "uploaded_voices": uploaded}
+
+
+def _voice_entry(name: str, kind: str, languages: list[str]) -> dict[str, object]:
+    return {"id": name, "name": name, "object": "audio.voice", "kind": kind, "languages": languages}
 
 
 @router.post(

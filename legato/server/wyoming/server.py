@@ -250,7 +250,7 @@ class WyomingConnection:
 
     def _model_with_voice(self, name: str) -> ServerState:
         """The first model that has a voice of this name; the default model if none has. Events name no model."""
-        return next((model for model in self._state.models if name in model.names.voice_names()), self._state)
+        return next((model for model in self._state.models if model.names.has_voice(name)), self._state)
 
     # --- to the client ------------------------------------------------------------------------------------------------
 
@@ -333,7 +333,7 @@ def _program(model: ServerState) -> TtsProgram:
             version=__version__,
             languages=languages,
         )
-        for name in model.names.voice_names()
+        for name in [*model.names.voice_names(), *model.names.voice_aliases()]
     ]
     return TtsProgram(
         name="legato" if model is model.models[0] else f"legato-{model.config.model_id}",

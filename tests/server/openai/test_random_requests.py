@@ -41,13 +41,15 @@ def operations(speaker: Running) -> dict[str, Operation]:
 
 OPERATIONS = [
     *("POST /v1/audio/speech", "GET /v1/audio/voices", "POST /v1/audio/voices", "DELETE /v1/audio/voices/{voice}"),
-    *("GET /v1/models", "GET /v1/models/{model}", "GET /v1/requests/{request_id}"),
+    *("GET /v1/audio/speech", "GET /v1/audio/models", "GET /v1/models", "GET /v1/models/{model}"),
+    "GET /v1/requests/{request_id}",
     *("POST /v1/requests/{request_id}/playout", "GET /health", "GET /ready", "GET /metrics"),
 ]
 WITHOUT_PARAMETERS = {name for name in OPERATIONS if "{" not in name and not name.startswith("POST")}
+WITHOUT_PARAMETERS -= {"GET /v1/audio/speech", "GET /v1/audio/voices"}
 """Routes without parameters or body: one request is enough."""
-BODIES = [name for name in OPERATIONS if name.startswith("POST")]
-"""Routes for which invalid requests exist: only bodies have constraints, path parameters are any string."""
+BODIES = [name for name in OPERATIONS if name.startswith("POST") or name == "GET /v1/audio/speech"]
+"""Routes for which invalid requests exist: only bodies and queries have constraints, path parameters are any string."""
 NAMES = {"voice": "ryan", "speaker": "ryan", "model": "tiny", "language": "auto", "response_format": "opus"}
 """Generated names are rejected early; half of the requests use these instead and get further."""
 
@@ -70,10 +72,11 @@ def run_requests(server: Running, operation: Operation, mode: GenerationMode) ->
     )
     @given(case=operation.as_strategy(mode))
     def send(case: GeneratedCase) -> None:
-        if isinstance(case.body, dict) and "input" in case.body:
-            case.body["max_new_tokens"] = 1
-            if len(statuses) % 2 and mode is VALID:
-                case.body.update({name: known for name, known in NAMES.items() if name in case.body})
+        for fields in (case.body, case.query):
+            if isinstance(fields, dict) and "input" in fields:
+                fields["max_new_tokens"] = 1
+                if len(statuses) % 2 and mode is VALID:
+                    fields.update({name: known for name, known in NAMES.items() if name in fields})
         response = case.call(base_url=server.url, timeout=TIMEOUT_S)
         case.validate_response(response, checks=CHECKS)
         statuses.append(response.status_code)

@@ -131,7 +131,7 @@ def test_unknown_routes_and_methods_use_the_error_format(web: httpx.Client) -> N
     missing = web.get("/v1/{nothing}")
     assert error_of(missing) == (404, "not_found", None)
     assert "no route /v1/{nothing}" in missing.json()["error"]["message"]
-    assert error_of(web.get("/v1/audio/speech"))[:2] == (405, "method_not_allowed")
+    assert error_of(web.put("/v1/audio/speech"))[:2] == (405, "method_not_allowed")
     assert error_of(web.get("/v1/models/gpt-5"))[:2] == (404, "model_not_found")
     assert error_of(web.get("/v1/requests/req_0"))[:2] == (404, "unknown_request")
 

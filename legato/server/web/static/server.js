@@ -25,7 +25,7 @@ export class Server {
   }
 
   voices() {
-    return this.call("GET", `/v1/audio/voices?model=${encodeURIComponent(this.modelId)}`);
+    return this.call("GET", `/v1/audio/voices?format=names&model=${encodeURIComponent(this.modelId)}`);
   }
 
   uploadVoice(name, wav, transcript) {
