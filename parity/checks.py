@@ -61,8 +61,10 @@ def near(where: str, what: str, ours: npt.NDArray[Any], theirs: npt.NDArray[Any]
         return Check(where, what, float("inf"), limit, "not finite")
     worst = np.unravel_index(int(distance.argmax()), distance.shape)
     scale = float(np.abs(theirs).max()) if relative else 1.0
-    at = tuple(int(axis) for axis in worst)
-    return Check(where, what, float(distance[worst]) / scale, limit, f"at {at}: {ours[worst]:.7g}, {theirs[worst]:.7g}")
+    index = tuple(int(axis) for axis in worst)
+    return Check(
+        where, what, float(distance[worst]) / scale, limit, f"at {index}: {ours[worst]:.7g}, {theirs[worst]:.7g}"
+    )
 
 
 def equal(where: str, what: str, ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> Check:

@@ -85,7 +85,7 @@ def first_difference(codes: Sequence[Frame], others: Sequence[Frame]) -> Place |
     """The first place where the two differ; later codes depend on it."""
     assert len(codes) == len(others)
     pairs = enumerate(zip(codes, others, strict=True))
-    places = ((at, book) for at, (own, its) in pairs for book in range(len(own)) if own[book] != its[book])
+    places = ((index, book) for index, (own, its) in pairs for book in range(len(own)) if own[book] != its[book])
     return next(places, None)
 
 

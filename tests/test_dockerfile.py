@@ -57,7 +57,7 @@ def test_runs_as_unprivileged_user_that_writes_only_to_the_volume() -> None:
     assert user.split(":")[0].isdecimal(), "a numeric id is valid on every host"
     assert int(user.split(":")[0]) > 0
     assert f"--uid {user.split(':')[0]}" in TEXT
-    assert all(names.index("USER") > at for at, name in enumerate(names) if name in ("RUN", "COPY"))
+    assert all(names.index("USER") > index for index, name in enumerate(names) if name in ("RUN", "COPY"))
     (volume,) = [rest for name, rest in found if name == "VOLUME"]
     data_folders = re.findall(r"\b(?:HF_HOME|XDG_DATA_HOME)=(\S+)", TEXT)
     assert len(data_folders) == 2

@@ -62,9 +62,9 @@ def ratio_rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
     for peer in (name for name in names if name not in legato):
         for own in legato:
             pairs = [
-                factor[peer, run, at] / own_factor
-                for (name, run, at), own_factor in factor.items()
-                if name == own and (peer, run, at) in factor
+                factor[peer, run, index] / own_factor
+                for (name, run, index), own_factor in factor.items()
+                if name == own and (peer, run, index) in factor
             ]
             if pairs:
                 rows.append((peer, own, str(len(pairs)), spread(pairs)))

@@ -94,8 +94,8 @@ def main() -> int:
         if worker is not None:
             started.append(worker)
     try:
-        for at in range(arguments.rounds + 1):
-            run_round(started, at, arguments, records)
+        for index in range(arguments.rounds + 1):
+            run_round(started, index, arguments, records)
     finally:
         for each in started:
             each.process.kill()

@@ -41,17 +41,17 @@ def to_rich(report_table: ReportTable) -> Table:
     """The table for a terminal."""
     title = f"{report_table.title}\n[dim]{report_table.note}[/dim]" if report_table.note else report_table.title
     shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
-    for at, heading in enumerate(report_table.headings):
-        shown.add_column(Text(heading), justify="left" if at < report_table.text_columns else "right")
-    for at, row in enumerate(report_table.rows):
-        shown.add_row(*map(Text, row), style="bold" if at in report_table.highlighted else "")
+    for index, heading in enumerate(report_table.headings):
+        shown.add_column(Text(heading), justify="left" if index < report_table.text_columns else "right")
+    for index, row in enumerate(report_table.rows):
+        shown.add_row(*map(Text, row), style="bold" if index in report_table.highlighted else "")
     return shown
 
 
 def to_html(report_table: ReportTable) -> str:
     """The table for an HTML page; all text is escaped."""
-    heads = [cell(heading, _kind(report_table, at), tag="th") for at, heading in enumerate(report_table.headings)]
-    rows = [_row(report_table, at, row) for at, row in enumerate(report_table.rows)]
+    heads = [cell(heading, _kind(report_table, index), tag="th") for index, heading in enumerate(report_table.headings)]
+    rows = [_row(report_table, index, row) for index, row in enumerate(report_table.rows)]
     return section(report_table.title, table(heads, rows), report_table.note)
 
 
@@ -104,7 +104,9 @@ class Axis:
             marks = [factor * 10.0**exponent for exponent in exponents for factor in (1, 2, 5)]
         else:
             step = _round_step((self.maximum - self.minimum) / 6)
-            marks = [step * at for at in range(math.floor(self.minimum / step), math.ceil(self.maximum / step) + 1)]
+            marks = [
+                step * index for index in range(math.floor(self.minimum / step), math.ceil(self.maximum / step) + 1)
+            ]
         slack = 1e-9 * abs(self.maximum)
         return [mark for mark in marks if self.minimum - slack <= mark <= self.maximum + slack]
 
@@ -122,25 +124,25 @@ def log_axis(title: str, values: Sequence[float]) -> Axis:
 
 def stacked_bars(names: Sequence[str], parts: Sequence[tuple[str, Sequence[float]]], *, title: str, unit: str) -> str:
     """One bar per name, with its parts end to end. `parts`: the name of each part and its value in each bar."""
-    totals = [sum(max(0.0, values[at]) for _, values in parts) for at in range(len(names))]
+    totals = [sum(max(0.0, values[index]) for _, values in parts) for index in range(len(names))]
     axis = linear_axis(title, totals)
     row, top = 46, TOP
     bottom = top + row * len(names)
     body: list[str] = []
-    for at, name in enumerate(names):
-        y = top + row * at
-        body.append(_text(LEFT - 52, y + 13, f"{name}: {totals[at]:,.1f} {unit}", "label"))
+    for index, name in enumerate(names):
+        y = top + row * index
+        body.append(_text(LEFT - 52, y + 13, f"{name}: {totals[index]:,.1f} {unit}", "label"))
         start = 0.0
         for colour, (part, values) in enumerate(parts):
-            value = max(0.0, values[at])
+            value = max(0.0, values[index])
             x = _x(axis, start)
-            tooltip = f"{name}, {part}: {values[at]:,.2f} {unit}"
+            tooltip = f"{name}, {part}: {values[index]:,.2f} {unit}"
             wide = max(0.0, _x(axis, start + value) - x)
             if wide > 0:
                 body.append(_rect(x, y + 19, wide, 18, colour, tooltip))
             start += value
-    shown = [(at, part) for at, (part, values) in enumerate(parts) if any(value > 0 for value in values)]
-    legend, height = _legend([(part, at, False) for at, part in shown], bottom + 52)
+    shown = [(index, part) for index, (part, values) in enumerate(parts) if any(value > 0 for value in values)]
+    legend, height = _legend([(part, index, False) for index, part in shown], bottom + 52)
     return _svg([*_x_axis(axis, top, bottom), *body, *legend], height, title)
 
 
@@ -155,9 +157,9 @@ def line_plot(
 
     body = [*_x_axis(x, top, bottom), *_y_axis(y, top, bottom)]
     for value, meaning in marks:
-        at, before = _x(x, value), x.fraction(value) > 0.5
-        body.append(f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{top}" y2="{bottom}"/>')
-        body.append(_text(at + (-5 if before else 5), bottom - 8, meaning, "small end" if before else "small"))
+        index, before = _x(x, value), x.fraction(value) > 0.5
+        body.append(f'<line class="mark" x1="{index:.1f}" x2="{index:.1f}" y1="{top}" y2="{bottom}"/>')
+        body.append(_text(index + (-5 if before else 5), bottom - 8, meaning, "small end" if before else "small"))
     for line in series:
         placed = [place(point) for point in line.points]
         path = " ".join(f"{px:.1f},{py:.1f}" for px, py in placed)

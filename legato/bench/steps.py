@@ -167,7 +167,7 @@ def frame_sampling(backend: Backend, rows: int) -> Compute:
 
     def all_codes() -> object:
         codes = [backend.sample_first_from_logits(logits, first)]
-        codes += [backend.sample(residual, sampling.residual, noise[:, at]) for at in range(1, noise.shape[1])]
+        codes += [backend.sample(residual, sampling.residual, noise[:, index]) for index in range(1, noise.shape[1])]
         return codes
 
     return all_codes

@@ -69,7 +69,7 @@ class CodecLayer:
         """True if the output depends on earlier windows."""
         return isinstance(self.module, FrameTransformerLayer) or bool(history_shapes(self.module))
 
-    def fresh(self, like: Tensor) -> LayerState:
+    def initial_state(self, like: Tensor) -> LayerState:
         """The initial state, one row for each row of `like`."""
         rows = like.shape[0]
         if isinstance(self.module, FrameTransformerLayer):
@@ -95,9 +95,9 @@ class CodecLayer:
         keys, values, positions = state
         count, attention = x.shape[1], module.self_attn
         absolute = positions[:, None] + torch.arange(count, device=x.device)
-        by = rope_tables(absolute, inverse_frequencies(attention.head_dim, self.theta, x.device), x.dtype)
+        rope = rope_tables(absolute, inverse_frequencies(attention.head_dim, self.theta, x.device), x.dtype)
         mask = window_mask(positions, count, attention.window)
-        y, after = module.forward(x, KeyValues(keys, values), by, mask, None)
+        y, after = module.forward(x, KeyValues(keys, values), rope, mask, None)
         return y, (after.keys, after.values, positions + count)
 
 
@@ -109,18 +109,18 @@ def codec_layers(decoder: CodecDecoder) -> list[CodecLayer]:
         CodecLayer("pre_conv", decoder.pre_conv),
         CodecLayer("pre_transformer.input_proj", transformer.input_proj),
     ]
-    for at, each in enumerate(transformer.layers):
-        layers.append(CodecLayer(f"pre_transformer.layers.{at}", each, transformer.theta))
+    for index, each in enumerate(transformer.layers):
+        layers.append(CodecLayer(f"pre_transformer.layers.{index}", each, transformer.theta))
     layers.append(CodecLayer("pre_transformer.norm", transformer.norm))
     layers.append(CodecLayer("pre_transformer.output_proj", transformer.output_proj))
-    for at, stage in enumerate(decoder.upsample):
+    for index, stage in enumerate(decoder.upsample):
         assert isinstance(stage, UpsampleStage)
-        layers += [CodecLayer(f"upsample.{at}.{part}", each) for part, each in enumerate(stage)]
-    for at, part in enumerate(decoder.decoder):
+        layers += [CodecLayer(f"upsample.{index}.{part}", each) for part, each in enumerate(stage)]
+    for index, part in enumerate(decoder.decoder):
         if isinstance(part, DecoderBlock):
-            layers += [CodecLayer(f"decoder.{at}.block.{k}", each) for k, each in enumerate(part.block)]
+            layers += [CodecLayer(f"decoder.{index}.block.{k}", each) for k, each in enumerate(part.block)]
         else:
-            layers.append(CodecLayer(f"decoder.{at}", part))
+            layers.append(CodecLayer(f"decoder.{index}", part))
     return layers
 
 
@@ -131,7 +131,7 @@ def check_codec_layers(target: Target) -> Iterator[CheckLine]:
     x = target.random_codes(frames, salt=1)
     reference_layers = codec_layers(target.model.decoder)
     for layer, reference in zip(codec_layers(target.backend.decoder), reference_layers, strict=True):
-        whole, _ = layer.step(x, fresh_of(layer, x, target.codec_dtype))
+        whole, _ = layer.step(x, initial_state(layer, x, target.codec_dtype))
         tolerance = layer_tolerance(reference, x, whole)
         yield CheckLine(
             group=GROUP,
@@ -146,9 +146,9 @@ def check_codec_layers(target: Target) -> Iterator[CheckLine]:
         x = whole
 
 
-def fresh_of(layer: CodecLayer, x: Tensor, dtype: torch.dtype) -> LayerState:
+def initial_state(layer: CodecLayer, x: Tensor, dtype: torch.dtype) -> LayerState:
     """The initial state. The quantizer's input is integer codes, so its state takes the codec's `dtype`."""
-    return layer.fresh(x if x.is_floating_point() else x.to(dtype))
+    return layer.initial_state(x if x.is_floating_point() else x.to(dtype))
 
 
 def compare_partitions(
@@ -163,9 +163,9 @@ def compare_partitions(
 
 
 def in_windows(layer: CodecLayer, x: Tensor, sizes: Sequence[int], *, keep_history: bool = True) -> Tensor:
-    """Concatenated outputs of windows of `sizes` frames; without `keep_history` every window starts afresh."""
+    """Concatenated outputs of windows of `sizes` frames; without `keep_history` every window has the initial state."""
     per_frame = x.shape[1] // sum(sizes)
-    state = fresh_of(layer, x, torch.float32 if not x.is_floating_point() else x.dtype)
+    state = initial_state(layer, x, torch.float32 if not x.is_floating_point() else x.dtype)
     parts: list[Tensor] = []
     for window in torch.split(x, [size * per_frame for size in sizes], dim=1):
         y, after = layer.step(window, state)
@@ -180,18 +180,21 @@ def layer_tolerance(layer: CodecLayer, x: Tensor, whole: Tensor) -> Tolerance:
         return of_scale(whole.dtype, float(whole.abs().max()))
     reference = wide_copy(layer, torch.float32)
     wide = x.float() if x.is_floating_point() else x
-    oracle, _ = reference.step(wide, fresh_of(reference, wide, torch.float32))
+    oracle, _ = reference.step(wide, initial_state(reference, wide, torch.float32))
     return of_half_precision(float((whole.float() - oracle).abs().max()), whole.dtype)
 
 
 def dropped_history(layer: CodecLayer, x: Tensor, frames: int, device: str) -> CheckLine:
-    """Control: every window starts afresh. A few frames in float64, in which the smallest difference is visible."""
+    """Control: every window starts from the initial state.
+
+    A few frames in float64, in which the smallest difference is visible.
+    """
     wide = wide_copy(layer, torch.float64)
-    few = x.narrow(1, 0, x.shape[1] // frames * CONTROL_FRAMES).double()
-    whole, _ = wide.step(few, wide.fresh(few))
+    control_input = x.narrow(1, 0, x.shape[1] // frames * CONTROL_FRAMES).double()
+    whole, _ = wide.step(control_input, wide.initial_state(control_input))
     sizes = [CONTROL_WINDOW] * (CONTROL_FRAMES // CONTROL_WINDOW)
     tolerance = of_scale(torch.float64, float(whole.abs().max()))
-    got = in_windows(wide, few, sizes, keep_history=False)
+    got = in_windows(wide, control_input, sizes, keep_history=False)
     return CheckLine(
         group=GROUP,
         claim="layer history dropped",

@@ -114,7 +114,7 @@ def compare(
     overlap = _compare_equal_shapes(got[common], oracle[common], axes, stage, limit, frame_samples)
     first = overlap.first
     if first is None or not first.beyond:
-        axis = next(at for at in range(got.dim()) if got.shape[at] != oracle.shape[at])
+        axis = next(index for index in range(got.dim()) if got.shape[index] != oracle.shape[index])
         first = FirstDifference(
             stage=f"{stage}: number of {axes[axis]}s",
             place=(),

@@ -53,7 +53,7 @@ def check_incremental_text(target: Target) -> Iterator[CheckLine]:
     early_end = EngineParts(front_end=EarlyEndFrontEnd(target.front_end))
     not_waiting = run_stream(target, list(SPOKEN_TEXT), 4, early_end)
     yield line("engine does not wait for text", "slower than speech", not_waiting, Kind.CONTROL)
-    incomplete = [letter for at, letter in enumerate(SPOKEN_TEXT) if at != 1]
+    incomplete = [letter for index, letter in enumerate(SPOKEN_TEXT) if index != 1]
     yield line("one letter lost", "letter by letter", run_stream(target, incomplete, 1), Kind.CONTROL)
 
 

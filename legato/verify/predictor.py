@@ -82,11 +82,11 @@ def check_predictor(target: Target) -> Iterator[CheckLine]:
         from_whole = sample_from(whole_logits(target, inputs.hidden, predicted.codes), inputs)
         claim = "codes = codes sampled from one call's logits"
         yield _codes_line(target, claim, f"{B} frames, {name}", predicted, from_whole)
-    solo = [predict_stepwise(target, given.row(at)) for at in range(B)]
+    solo = [predict_stepwise(target, given.row(index)) for index in range(B)]
     solo_logits = torch.cat([each.logits for each in solo])
     solo_frames = [frame for each in solo for frame in each.frames]
     # Once two rows differ in a code, their later logits have different inputs: compare rows with equal codes only.
-    same = [at for at in range(B) if stepped.frames[at] == solo_frames[at]]
+    same = [index for index in range(B) if stepped.frames[index] == solo_frames[index]]
     yield _logits_line(
         target,
         "rows of a batch = single rows",
@@ -177,10 +177,10 @@ def without_past(target: Target, given: PredictorInputs, codes: Tensor) -> Tenso
     alone = torch.ones(1, 1, 1, dtype=torch.bool, device=codes.device)
     logits: list[Tensor] = []
     for position, vector in enumerate(vectors[1:], start=1):
-        at = torch.tensor([[position]], device=codes.device)
+        index = torch.tensor([[position]], device=codes.device)
         frequencies = inverse_frequencies(stack.head_dim, stack.rope_theta, codes.device)
-        by = rope_tables(at, frequencies, wide_dtype(vector))
-        states = predictor.forward(vector[:, None], rope=by, kv=UncachedKV(alone))
+        rope = rope_tables(index, frequencies, wide_dtype(vector))
+        states = predictor.forward(vector[:, None], rope=rope, kv=UncachedKV(alone))
         logits.append(predictor.logits(states[:, 0], position - 1))
     return torch.stack(logits, dim=1)
 

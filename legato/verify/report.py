@@ -69,10 +69,10 @@ def tables(report: Report, *, every_line: bool = False) -> Iterator[Table]:
 def fold(lines: Sequence[CheckLine], *, every_line: bool) -> list[list[CheckLine]]:
     """Group lines that differ only in setting and path. A failed line stays separate."""
     folded: dict[tuple[object, ...], list[CheckLine]] = {}
-    for at, line in enumerate(lines):
+    for index, line in enumerate(lines):
         separate = every_line or line.bad
         execution = (line.execution.device, line.execution.dtype, line.execution.batch)
-        folded.setdefault((line.claim, line.kind, execution, at if separate else -1), []).append(line)
+        folded.setdefault((line.claim, line.kind, execution, index if separate else -1), []).append(line)
     return list(folded.values())
 
 

@@ -91,9 +91,9 @@ def whole_in_float32(talker: Talker, x: Tensor) -> Tensor:
     stack, y = talker.config.stack, x.float()
     visible = causal_visibility(torch.ones(x.shape[:2], dtype=torch.bool, device=x.device))
     positions = torch.arange(x.shape[1], device=x.device)[None]
-    by = rope_tables(positions, inverse_frequencies(stack.head_dim, stack.rope_theta, x.device), torch.float32)
+    rope = rope_tables(positions, inverse_frequencies(stack.head_dim, stack.rope_theta, x.device), torch.float32)
     for layer in talker.model.layers:
-        y = run_layers([dequantized_copy(layer)], y, rope=by, kv=UncachedKV(visible))
+        y = run_layers([dequantized_copy(layer)], y, rope=rope, kv=UncachedKV(visible))
     hidden: Tensor = dequantized_copy(talker.model.norm)(y)
     return hidden
 
@@ -103,7 +103,7 @@ def whole_in_float32(talker: Talker, x: Tensor) -> Tensor:
 
 def spans_of(row: int, sizes: Sequence[int]) -> list[list[Span]]:
     """Calls with one span each, of `sizes` positions of `row`."""
-    ends = [sum(sizes[: at + 1]) for at in range(len(sizes))]
+    ends = [sum(sizes[: index + 1]) for index in range(len(sizes))]
     return [[(row, end - size, end)] for size, end in zip(sizes, ends, strict=True)]
 
 
@@ -111,10 +111,10 @@ def batched_calls(positions: int, seed: int) -> list[list[Span]]:
     """Calls in which rows advance by random slices of different lengths (padded). Row n joins in call n."""
     calls: list[list[Span]] = []
     for row in range(ROWS):
-        for at, (span,) in enumerate(spans_of(row, random_windows(positions, seed + 7 * row))):
-            while len(calls) <= at + row:
+        for index, (span,) in enumerate(spans_of(row, random_windows(positions, seed + 7 * row))):
+            while len(calls) <= index + row:
                 calls.append([])
-            calls[at + row].append(span)
+            calls[index + row].append(span)
     return calls
 
 
@@ -180,13 +180,13 @@ def _forward_fixed_shapes(
 ) -> Tensor:
     """The same with the masked window that other devices use."""
     stack, T = talker.config.stack, x.shape[1]
-    by = rope_tables(
+    rope = rope_tables(
         starts[:, None] + torch.arange(T, device=x.device),
         inverse_frequencies(stack.head_dim, stack.rope_theta, x.device),
         wide_dtype(x),
     )
     window = MaskedKVView.of(cache, rows, starts, lengths, steps=T, span=cache.positions)
-    hidden: Tensor = talker.model.norm(run_layers(talker.model.layers, x, rope=by, kv=window))
+    hidden: Tensor = talker.model.norm(run_layers(talker.model.layers, x, rope=rope, kv=window))
     return hidden
 
 

@@ -178,7 +178,9 @@ class ReorderedKVPool(KVPool):
 
 def check_prefix_cache(target: Target) -> Iterator[CheckLine]:
     """The second request of a voice, whose prompt prefix comes from the cache, against the same request run first."""
-    first, second = (Utterance(target.request(610 + at, transcript=LONG_TRANSCRIPT), TEXTS[at]) for at in range(2))
+    first, second = (
+        Utterance(target.request(610 + index, transcript=LONG_TRANSCRIPT), TEXTS[index]) for index in range(2)
+    )
     config = batch_config(target, 1, True)
     solo = SteppedEngine(target, config)
     client = solo.submit(second.request, second.text)

@@ -91,15 +91,15 @@ def write_tokenizer(folder: Path) -> None:
     text = json.dumps(vocabulary, ensure_ascii=False, separators=(",", ":"))
     (folder / "vocab.json").write_text(text, encoding="utf-8")
     specials = {
-        str(len(vocabulary) + at): {
+        str(len(vocabulary) + index): {
             "content": content,
             "lstrip": False,
             "normalized": False,
             "rstrip": False,
             "single_word": False,
-            "special": at not in PLAIN_TOKENS,
+            "special": index not in PLAIN_TOKENS,
         }
-        for at, content in enumerate(SPECIAL_TOKENS)
+        for index, content in enumerate(SPECIAL_TOKENS)
     }
     config = {
         "tokenizer_class": "Qwen2Tokenizer",

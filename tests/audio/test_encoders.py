@@ -193,7 +193,7 @@ def test_formats_by_name_and_by_extension() -> None:
 def test_both_sizes_of_a_finished_wav_are_exact(samples: int) -> None:
     """The RIFF size counts everything after itself; the `wave` module does not check it."""
     data = encode_samples(np.zeros(samples, np.float32), AudioFormat.WAV, RATE_HZ)
-    riff_bytes, data_bytes = (struct.unpack("<I", data[at : at + 4])[0] for at in (4, 40))
+    riff_bytes, data_bytes = (struct.unpack("<I", data[index : index + 4])[0] for index in (4, 40))
     assert len(data) == 44 + 2 * samples
     assert (riff_bytes, data_bytes) == (len(data) - 8, len(data) - 44)
 

@@ -212,14 +212,14 @@ def test_captured_codec_windows_equal_calls_over_whole_streams() -> None:
     graph = CapturedWindows(
         GraphRecorder(backend.input_device), backend, state_of(backend, pool, ours_pool), sizes(SLOTS)
     )
-    leases = [(ours_pool.acquire(StreamId(at)), plain_pool.acquire(StreamId(at))) for at in range(SLOTS)]
+    leases = [(ours_pool.acquire(StreamId(index)), plain_pool.acquire(StreamId(index))) for index in range(SLOTS)]
     for trial in range(6):
         rows = 1 + trial % SLOTS
         chosen = torch.randperm(SLOTS, generator=chance)[:rows].tolist()
         counts = torch.randint(1, 10 if trial == 5 else 9, (rows,), generator=chance).tolist()
         codes = torch.randint(CODES, (rows, max(counts), CODEBOOKS), generator=chance)
-        ours: list[CodecLease] = [leases[at][0] for at in chosen]
-        theirs = [leases[at][1] for at in chosen]
+        ours: list[CodecLease] = [leases[index][0] for index in chosen]
+        theirs = [leases[index][1] for index in chosen]
         got = graph.decode(ours_pool.rows(ours), codes, torch.tensor(counts)).cpu()
         counts_there = torch.tensor(counts).to("cuda")
         rows_there = plain_pool.rows(theirs)
@@ -237,11 +237,11 @@ def test_captured_codec_windows_equal_calls_over_whole_streams() -> None:
 
 def test_padding_slots_are_never_leased_and_required() -> None:
     backend, pool = called()
-    leases = [pool.acquire(SequenceId(at)) for at in range(SLOTS)]
+    leases = [pool.acquire(SequenceId(index)) for index in range(SLOTS)]
     assert pool.free == 0
     assert pool.padding_slot not in [lease.slot for lease in leases]
     codec = codec_pool(backend)
-    taken = [codec.acquire(StreamId(at)).slot for at in range(SLOTS)]
+    taken = [codec.acquire(StreamId(index)).slot for index in range(SLOTS)]
     assert codec.padding_slot not in taken
     for without in (KVPool(pool.cache), codec_pool(backend, padding_slots=0)):
         with pytest.raises(StateError, match="without padding slots"):
@@ -250,7 +250,7 @@ def test_padding_slots_are_never_leased_and_required() -> None:
 
 def test_graphs_are_captured_on_cuda_only_and_bound_to_one_engine() -> None:
     config = EngineConfig(max_num_seqs=SLOTS, kv_slots=SLOTS, max_seq_len=POSITIONS, deterministic=True)
-    assert [spare_slots(config, torch.device(at)) for at in ("cuda", "cpu", "meta")] == [1, 0, 0]
+    assert [spare_slots(config, torch.device(index)) for index in ("cuda", "cpu", "meta")] == [1, 0, 0]
     assert spare_slots(EngineConfig(cuda_graphs=False), torch.device("cuda")) == 0
     inner, pool = called()
     codec = codec_pool(inner)

@@ -56,9 +56,9 @@ def spoken(backend: Backend, frames: Tensor, tokens: Tensor, slots: list[int], n
     cache = TalkerCache.allocate(model.config.talker.stack, SLOTS, POSITIONS, model.cache_dtype)
     poison(cache, KVRows.of(range(SLOTS)))
     hidden: list[Tensor] = []
-    for at in range(2):
-        starts, rows = torch.full((len(slots),), at), KVRows.of(slots)
-        hidden.append(backend.decode_step(cache, frames[:, at], tokens[:, at], rows, starts, span=at + 1))
+    for index in range(2):
+        starts, rows = torch.full((len(slots),), index), KVRows.of(slots)
+        hidden.append(backend.decode_step(cache, frames[:, index], tokens[:, index], rows, starts, span=index + 1))
     settings = SamplingRows.of([WARM] * len(slots)).residual
     inputs = FrameInputs(
         hidden=hidden[-1],

@@ -60,9 +60,9 @@ def test_stage_table_has_every_stage_the_unaccounted_time_and_the_sum() -> None:
 
 def test_load_table_counts_refused_requests_and_streams_without_underrun() -> None:
     load = next(table for table in tables(latency_and_load()) if table.title == "Load")
-    at = {heading: number for number, heading in enumerate(load.headings)}
+    index = {heading: number for number, heading in enumerate(load.headings)}
     (six,) = (row for row in load.rows if "6 concurrent" in row[0])
-    assert (six[at["requests"]], six[at["refused"]], six[at["no underrun"]]) == ("4", "1", "3 of 3")
+    assert (six[index["requests"]], six[index["refused"]], six[index["no underrun"]]) == ("4", "1", "3 of 3")
 
 
 def test_table2_highlights_published_rows() -> None:
@@ -156,8 +156,8 @@ def widths(svg: str) -> list[float]:
 
 @given(st.lists(st.lists(st.floats(0.5, 100.0), min_size=3, max_size=3), min_size=1, max_size=4))
 def test_bar_parts_are_to_scale(bars: list[list[float]]) -> None:
-    parts = [(f"part {at}", [bar[at] for bar in bars]) for at in range(3)]
-    got = widths(stacked_bars([str(at) for at in range(len(bars))], parts, title="t", unit="ms"))
+    parts = [(f"part {index}", [bar[index] for bar in bars]) for index in range(3)]
+    got = widths(stacked_bars([str(index) for index in range(len(bars))], parts, title="t", unit="ms"))
     flat = [value for bar in bars for value in bar]
     assert len(got) == len(flat)
     scale = sum(got) / sum(flat)
@@ -189,7 +189,7 @@ def test_cumulative_distribution_rises_from_0_to_1(values: Sequence[float]) -> N
     assert (points[0][1], points[-1]) == (0.0, (max(values), 1.0))
     assert [fraction for _, fraction in points] == sorted(fraction for _, fraction in points)
     for value in values:
-        at_most = max(fraction for at, fraction in points if at <= value)
+        at_most = max(fraction for index, fraction in points if index <= value)
         assert at_most == pytest.approx(sum(each <= value for each in values) / len(values))
     assert log_axis("a", values).fraction(max(values)) <= 1
 

@@ -46,7 +46,7 @@ def test_percentiles_of_four_values() -> None:
 
 @given(st.lists(STAGES, min_size=1, max_size=8))
 def test_means_of_stages_add_up_to_the_mean_start_of_playback(requests: list[list[float]]) -> None:
-    records = [make_record(make_request(at), audio=make_audio(stages)) for at, stages in enumerate(requests)]
+    records = [make_record(make_request(index), audio=make_audio(stages)) for index, stages in enumerate(requests)]
     (got,) = summaries(records)
     whole = sum(each.mean for each in got.stages_ms.values()) + got.unaccounted_ms.mean
     assert whole == pytest.approx(got.first_sound_ms.mean)

@@ -72,7 +72,7 @@ def test_control_wrong_row_lengths_are_detected(monkeypatch: pytest.MonkeyPatch,
     place = list(inspect.signature(forward).parameters).index(argument)
 
     def all_as_long(*given: object, **named: object) -> object:
-        return forward(*(each for at, each in enumerate(given) if at != place), **named)
+        return forward(*(each for index, each in enumerate(given) if index != place), **named)
 
     texts = ("ab", "a few words")
     pair = [Utterance(text, 500 + n, packets=(1 + n,), layout=TextLayout.WHOLE) for n, text in enumerate(texts)]

@@ -135,9 +135,9 @@ def test_uncapturable_step_fails_at_start_and_names_the_option(monkeypatch: pyte
 
 
 def test_capture_of_synchronizing_function_is_refused() -> None:
-    at = torch.device("cuda", 0)
+    index = torch.device("cuda", 0)
     with fake_cuda(), torch.inference_mode(), pytest.raises(UnsupportedError, match=r"a test could not be") as refused:
-        Captured(GraphRecorder(at), "a test", lambda x: (x * float(x.sum()),), (torch.ones(2, device=at),))
+        Captured(GraphRecorder(index), "a test", lambda x: (x * float(x.sum()),), (torch.ones(2, device=index),))
     assert refused.value.field == "cuda_graphs"
 
 

@@ -50,13 +50,13 @@ def test_malformed_clone_prompt_fails_only_its_own_stream(bad: dict[str, object]
 @pytest.mark.parametrize("token", [(10**9,), (-1,), (), (1, 2)])
 def test_text_token_outside_the_vocabulary_fails_only_its_own_stream(token: tuple[int, ...]) -> None:
     """In the prompt, and fed with a later frame."""
-    for at in (0, 9):
+    for index in (0, 9):
         h = Harness()
         stream, failing = h.submit(TEXT, seed=1, max_frames=15)
         _, other = h.submit(TEXT, seed=2, max_frames=15)
         h.core._apply_commands(h._take_pending())
         h.core._process_text()
-        h.streams[stream].sequences[0].tokenizer.tokens[at] = token  # type: ignore[index]
+        h.streams[stream].sequences[0].tokenizer.tokens[index] = token  # type: ignore[index]
         h.run()
         (error,) = failing.errors
         assert isinstance(error, LegatoError)

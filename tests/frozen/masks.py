@@ -78,9 +78,9 @@ class Transcript:
         run: list[Message] = []
         while self.entries and "packed" in self.entries[-1]:
             run.insert(0, self.entries.pop())
-        for at, old in enumerate(run):
+        for index, old in enumerate(run):
             if old["type"] == kind and old["fields"] == entry["fields"]:
-                run[at] = _joined(old, entry)
+                run[index] = _joined(old, entry)
                 break
         else:
             run.append(entry)

@@ -42,7 +42,7 @@ def test_log_mel_equals_numpy_stft() -> None:
     padded = np.pad(samples.numpy().astype(np.float64), EDGE_SAMPLES, mode="reflect")
     window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(1024) / 1024)
     count = 1 + (len(padded) - 1024) // 256
-    frames = np.stack([padded[256 * at : 256 * at + 1024] * window for at in range(count)])
+    frames = np.stack([padded[256 * index : 256 * index + 1024] * window for index in range(count)])
     magnitude = np.sqrt(np.abs(np.fft.rfft(frames, axis=1)) ** 2 + 1e-9)
     theirs = np.log(np.maximum(magnitude @ mel_filters().numpy().T.astype(np.float64), 1e-5))
     assert ours.shape == theirs.shape == (count, MEL_BANDS)

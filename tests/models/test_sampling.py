@@ -92,8 +92,8 @@ def allowed(weights: dict[int, float], uniform: float) -> set[int]:
 def first_codes(rows: Sequence[Row]) -> tuple[list[list[float]], list[int], list[bool]]:
     sampling = SamplingRows.of([row[1] for row in rows])
     seen = torch.zeros(len(rows), V, dtype=torch.bool)
-    for at, row in enumerate(rows):
-        seen[at, list(row[2])] = True
+    for index, row in enumerate(rows):
+        seen[index, list(row[2])] = True
     processed = process_first_code_logits(
         torch.tensor([row[0] for row in rows]),
         seen,
@@ -124,9 +124,9 @@ def test_rows_with_different_settings_equal_the_oracle(rows: list[Row]) -> None:
 @given(rows=ROWS)
 def test_row_does_not_depend_on_the_batch(rows: list[Row]) -> None:
     processed, codes, _ = first_codes(rows)
-    for at, row in enumerate(rows):
+    for index, row in enumerate(rows):
         alone, code, _ = first_codes([row])
-        assert (alone[0], code[0]) == (processed[at], codes[at])
+        assert (alone[0], code[0]) == (processed[index], codes[index])
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,9 @@ def test_equals_the_reference(encoder: SpeakerEncoder) -> None:
     for block, dilation in ((1, 2), (2, 3), (3, 4)):
         name = f"blocks.{block}"
         parts = list(conv(x, f"{name}.tdnn1.conv").relu().chunk(8, dim=1))
-        for at in range(1, 8):
-            given = parts[at] if at == 1 else parts[at] + parts[at - 1]
-            parts[at] = conv(given, f"{name}.res2net_block.blocks.{at - 1}.conv", dilation).relu()
+        for index in range(1, 8):
+            given = parts[index] if index == 1 else parts[index] + parts[index - 1]
+            parts[index] = conv(given, f"{name}.res2net_block.blocks.{index - 1}.conv", dilation).relu()
         y = conv(torch.cat(parts, dim=1), f"{name}.tdnn2.conv").relu()
         gate = conv(y.mean(2, keepdim=True), f"{name}.se_block.conv1").relu()
         x = x + y * conv(gate, f"{name}.se_block.conv2").sigmoid()

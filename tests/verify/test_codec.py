@@ -133,7 +133,7 @@ def test_layers_in_order_compose_the_decoder() -> None:
     x = codes
     with torch.inference_mode():
         for layer in codec_layers.codec_layers(decoder):
-            x, _ = layer.step(x, codec_layers.fresh_of(layer, x, torch.float32))
+            x, _ = layer.step(x, codec_layers.initial_state(layer, x, torch.float32))
         samples, _ = decoder.forward(decoder.initial_history(1), codes)
     assert torch.allclose(x[..., 0].clamp(-1, 1), samples, atol=1e-6)
 

@@ -176,8 +176,8 @@ class CausalDepthwiseConv1d(CausalLayer):
         taps = self.conv.weight[:, 0].t().to(wide.dtype, memory_format=torch.contiguous_format)
         assert self.conv.bias is not None
         y = torch.addcmul(self.conv.bias.to(wide.dtype), wide[:, :count], taps[0])
-        for at, tap in enumerate(taps[1:], start=1):
-            y.addcmul_(wide[:, at : at + count], tap)
+        for index, tap in enumerate(taps[1:], start=1):
+            y.addcmul_(wide[:, index : index + count], tap)
         return y.to(joined.dtype)
 
 

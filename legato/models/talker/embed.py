@@ -31,19 +31,19 @@ def embed_prompt(
     """
     weight = talker.model.codec_embedding.weight
     x = torch.zeros(len(plan.rows), weight.shape[1], dtype=weight.dtype, device=weight.device)
-    texts = [(at, row.text) for at, row in enumerate(plan.rows) if row.text is not None]
-    codes = [(at, row.code) for at, row in enumerate(plan.rows) if row.code is not None]
-    frames = [(at, row.reference_frame) for at, row in enumerate(plan.rows) if row.reference_frame is not None]
-    speakers = [at for at, row in enumerate(plan.rows) if row.speaker_vector]
+    texts = [(index, row.text) for index, row in enumerate(plan.rows) if row.text is not None]
+    codes = [(index, row.code) for index, row in enumerate(plan.rows) if row.code is not None]
+    frames = [(index, row.reference_frame) for index, row in enumerate(plan.rows) if row.reference_frame is not None]
+    speakers = [index for index, row in enumerate(plan.rows) if row.speaker_vector]
     if texts:
-        x[[at for at, _ in texts]] += text_vectors(talker, [token for _, token in texts])
+        x[[index for index, _ in texts]] += text_vectors(talker, [token for _, token in texts])
     if codes:
-        x[[at for at, _ in codes]] += talker.model.codec_embedding(_ids([code for _, code in codes], x))
+        x[[index for index, _ in codes]] += talker.model.codec_embedding(_ids([code for _, code in codes], x))
     if frames:
         if reference_codes is None:
             raise StateError("the prompt plan contains reference frames, but the voice has no reference codes")
         chosen = reference_codes.to(x.device)[_ids([frame for _, frame in frames], x)]
-        x[[at for at, _ in frames]] += frame_vectors(talker, predictor, chosen)
+        x[[index for index, _ in frames]] += frame_vectors(talker, predictor, chosen)
     if speakers:
         if speaker_vector is None:
             raise StateError("the prompt plan contains a speaker vector, but the voice has none")

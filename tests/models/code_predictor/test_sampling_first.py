@@ -155,9 +155,9 @@ def test_native_sampler_is_bit_identical_at_codebook_size(top_k: int) -> None:
 def test_ties_with_the_last_candidate_may_be_sampled(ties: int) -> None:
     """50 of 2,048 candidates, and those that tie with the 50th: the highest uniform number selects the highest id."""
     logits = torch.full((1, 2048), -1.0)
-    at = torch.randperm(2048, generator=torch.Generator().manual_seed(ties))
-    logits[0, at[:49]] = torch.linspace(5, 4, 49)
-    logits[0, at[49 : 49 + ties - 1]] = 1.0
+    index = torch.randperm(2048, generator=torch.Generator().manual_seed(ties))
+    logits[0, index[:49]] = torch.linspace(5, 4, 49)
+    logits[0, index[49 : 49 + ties - 1]] = 1.0
     logits[0, 2047] = 1.0
     last = torch.tensor([1 - 2.0**-53], dtype=torch.float64)
     sampled = sample(logits, SamplingRows.of([plain(1.0, 50, 1.0)]).first, last)

@@ -40,13 +40,13 @@ def whole(decoder: CodecDecoder, codes: Tensor) -> Tensor:
 
 
 def streamed(decoder: CodecDecoder, codes: Tensor, sizes: list[int], start: CodecHistory | None = None) -> Tensor:
-    history, parts, at = start or decoder.initial_history(codes.shape[0]), [], 0
+    history, parts, index = start or decoder.initial_history(codes.shape[0]), [], 0
     for size in sizes:
-        samples, history = decoder(history, codes[:, at : at + size])
+        samples, history = decoder(history, codes[:, index : index + size])
         assert samples.shape == (codes.shape[0], size * decoder.frame_samples)
         parts.append(samples)
-        at += size
-    assert at == codes.shape[1]
+        index += size
+    assert index == codes.shape[1]
     return torch.cat(parts, dim=1)
 
 
@@ -147,16 +147,16 @@ def test_streams_that_start_pause_and_end_at_different_times() -> None:
     codes = codes_of(DECODER, max(lengths), rows=4, seed=9)
     pool = CodecStatePool(decoder.initial_history(6))
     pool.reset(CodecRows.of(slots))
-    at = [0] * 4
+    index = [0] * 4
     parts: list[list[Tensor]] = [[] for _ in lengths]
-    while at != lengths:
+    while index != lengths:
         step = [stream for stream in rng.sample(range(4), 4) if rng.random() < 0.6]
         if not step:
             continue
-        takes = [min(rng.randint(0, 4), lengths[stream] - at[stream]) for stream in step]
+        takes = [min(rng.randint(0, 4), lengths[stream] - index[stream]) for stream in step]
         window = torch.randint(-1000, 99999, (len(step), 5, DECODER.num_quantizers))
         for row, (stream, take) in enumerate(zip(step, takes, strict=True)):
-            window[row, :take] = codes[stream, at[stream] : at[stream] + take]
+            window[row, :take] = codes[stream, index[stream] : index[stream] + take]
         rows = CodecRows.of([slots[stream] for stream in step])
         samples, history = decoder(pool.gather(rows), window, torch.tensor(takes))
         pool.scatter(rows, history)
@@ -164,7 +164,7 @@ def test_streams_that_start_pause_and_end_at_different_times() -> None:
             valid = take * decoder.frame_samples
             assert not samples[row, valid:].any()
             parts[stream].append(samples[row, :valid])
-            at[stream] += take
+            index[stream] += take
     assert pool.gather(CodecRows.of(slots)).positions.tolist() == lengths
     for stream, length in enumerate(lengths):
         alone = whole(decoder, codes[stream : stream + 1, :length])[0]

@@ -31,12 +31,12 @@ def samples_of(length: int, *, rows: int = 1, seed: int = 0) -> Tensor:
 
 def in_pieces(encoder: CodecEncoder, samples: Tensor, sizes: list[int]) -> Tensor:
     """Codes if pieces of `sizes` arrive, and the remaining samples with `finish`."""
-    history, parts, at = encoder.initial_history(samples.shape[0]), [], 0
+    history, parts, index = encoder.initial_history(samples.shape[0]), [], 0
     for size in sizes:
-        codes, history = encoder(history, samples[:, at : at + size])
+        codes, history = encoder(history, samples[:, index : index + size])
         parts.append(codes)
-        at += size
-    codes, frames = encoder.finish(history, samples[:, at:])
+        index += size
+    codes, frames = encoder.finish(history, samples[:, index:])
     assert codes.shape[1] == int(frames.max())
     return torch.cat([*parts, codes], dim=1)
 

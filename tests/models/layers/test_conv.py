@@ -201,16 +201,16 @@ def test_rows_of_different_lengths(transposed: bool, windows: list[list[int]]) -
     assume(min(totals) > 0)
     signal = random_integers(3, max(totals), 4, 7)
     rate = 3 if transposed else 1
-    history, at = zeros(layer, signal), [0, 0, 0]
+    history, index = zeros(layer, signal), [0, 0, 0]
     parts: list[list[Tensor]] = [[], [], []]
     for lengths in windows:
         window = torch.full((3, 4, 4), 1e6)  # [rows, positions, channels]
         for row, take in enumerate(lengths):
-            window[row, :take] = signal[row, at[row] : at[row] + take]
+            window[row, :take] = signal[row, index[row] : index[row] + take]
         y, history = layer(window, history, torch.tensor(lengths))
         for row, take in enumerate(lengths):
             parts[row].append(y[row, : take * rate])
-            at[row] += take
+            index[row] += take
     for row, total in enumerate(totals):
         alone = signal[row : row + 1, :total]
         assert torch.equal(torch.cat(parts[row]), layer(alone, zeros(layer, alone))[0][0])

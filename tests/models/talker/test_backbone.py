@@ -109,20 +109,20 @@ def test_ragged_rows_at_different_positions_equal_each_row_alone(
     longest = max(length for _, length in plan)
     x = torch.full((len(plan), longest, 32), float("nan"), dtype=torch.float64)
     with torch.inference_mode():
-        for at, (start, length) in enumerate(plan):
-            x[at, :length] = data[at, start : start + length]
+        for index, (start, length) in enumerate(plan):
+            x[index, :length] = data[index, start : start + length]
             if start:
-                talker(cache, KVRows.of([rows[at]]), data[at : at + 1, :start], torch.tensor([0]))
+                talker(cache, KVRows.of([rows[index]]), data[index : index + 1, :start], torch.tensor([0]))
         before = cache.keys.clone(), cache.values.clone()
         starts, lengths = (torch.tensor(part) for part in zip(*plan, strict=True))
         span = min(POSITIONS, int((starts + lengths).max()) + span_slack)
         hidden = talker(cache, KVRows.of(rows), x, starts, lengths, span=span)
-        for at, (start, length) in enumerate(plan):
-            whole = talker.forward_uncached(data[at : at + 1, : start + length])
-            assert (hidden[at] - whole[0, -1]).abs().max() < TOLERANCE[torch.float64]
+        for index, (start, length) in enumerate(plan):
+            whole = talker.forward_uncached(data[index : index + 1, : start + length])
+            assert (hidden[index] - whole[0, -1]).abs().max() < TOLERANCE[torch.float64]
     touched = torch.zeros(SLOTS, POSITIONS, dtype=torch.bool)
-    for at, (start, length) in enumerate(plan):
-        touched[rows[at], start : start + length] = True
+    for index, (start, length) in enumerate(plan):
+        touched[rows[index], start : start + length] = True
     for old, new in zip(before, (cache.keys, cache.values), strict=True):
         same = (old == new) | (old.isnan() & new.isnan())
         assert same.all(dim=(0, 2, 4))[~touched].all(), "a padding position or another slot was written"
