@@ -290,6 +290,7 @@ class Legato:
 def load(
     model: str | Path = "embedded",
     *,
+    revision: str | None = None,
     device: str = "cpu",
     dtype: str = "auto",
     codec_dtype: str = "auto",
@@ -307,6 +308,7 @@ def load(
 
     Args:
         model: "embedded" (ships with Legato), a folder, or a hub id such as `Qwen/Qwen3-TTS-12Hz-0.6B-Base`.
+        revision: Branch, tag or commit of a model on the hub; default: main.
         device: "cpu", "cuda" or "cuda:N".
         dtype: "float32", "bfloat16" or "auto" (float32 on a CPU, bfloat16 on CUDA), for talker and code predictor.
         codec_dtype: The same for the codec; "auto" is float32.
@@ -334,7 +336,7 @@ def load(
         cuda_graphs=cuda_graphs,
     )
     backend = load_backend(
-        locate(model, progress=progress),
+        locate(model, revision=revision, progress=progress),
         device=device,
         dtype=dtype,
         codec_dtype=codec_dtype,

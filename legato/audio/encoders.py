@@ -15,6 +15,7 @@ import soundfile
 from legato.audio.aac import AacEncoder
 from legato.audio.encoding import Encoder, PacketValidator, Patch, Trailer
 from legato.audio.formats import AudioFormat
+from legato.audio.mpeg import parse_frame
 from legato.errors import StateError
 from legato.types import Packet
 
@@ -167,17 +168,11 @@ class SndfileEncoder:
 
 
 def mp3_frame_bytes(data: bytes) -> int:
-    """Length in bytes of the MPEG layer III frame at the start of `data` (ISO/IEC 11172-3 and 13818-3, 2.4.2.3)."""
-    if len(data) < 4 or data[0] != 0xFF or data[1] & 0xE6 != 0xE2:
+    """Length in bytes of the MPEG layer III frame at the start of `data`."""
+    frame = parse_frame(data)
+    if frame is None:
         raise StateError(f"{data[:4].hex()} is not the start of an MPEG layer III frame")
-    version = data[1] >> 3 & 3  # 3: MPEG 1, 2: MPEG 2, 0: MPEG 2.5
-    kbps = (_KBPS_MPEG1 if version == 3 else _KBPS_MPEG2)[data[2] >> 4]
-    rate_hz = (44100, 48000, 32000)[data[2] >> 2 & 3] >> {3: 0, 2: 1, 0: 2}[version]
-    return (144_000 if version == 3 else 72_000) * kbps // rate_hz + (data[2] >> 1 & 1)
-
-
-_KBPS_MPEG1 = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
-_KBPS_MPEG2 = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160)
+    return frame.size_bytes
 
 
 _SNDFILE_FORMATS = {

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import soundfile
 import soxr
 
+from legato.audio.containers import split_recordings
 from legato.errors import ReferenceAudioError
 
 FIELD = "clone"
@@ -39,6 +40,8 @@ class ReferenceLimits:
 MIN_RATE_HZ = 4_000
 MAX_RATE_HZ = 192_000
 MAX_CHANNELS = 8
+_REPAIRED_BYTES = 64 * 2**20
+"""Larger files are read from the disk while they are decoded, as they are."""
 _BLOCK_SAMPLES = 65_536
 """Samples per decoded block, over all channels."""
 _QUIET_PEAK = 0.05
@@ -88,13 +91,33 @@ def _prepare(
 
 
 def _decode(source: str | Path | bytes, limits: ReferenceLimits, name: str) -> tuple[npt.NDArray[np.float32], int]:
-    """Decode to mono [N]; also returns the file's sample rate.
+    """Decode to mono [N]; also returns the file's sample rate. Recordings that were joined are decoded one by one."""
+    if isinstance(source, (str, Path)):
+        if not Path(source).is_file():
+            raise ReferenceAudioError(f"no reference audio file {str(source)!r}", field=FIELD)
+        if Path(source).stat().st_size > _REPAIRED_BYTES:
+            return _decode_one(source, limits, name)
+        source = Path(source).read_bytes()
+    parts: list[npt.NDArray[np.float32]] = []
+    rates: set[int] = set()
+    for part in split_recordings(source):
+        mono, rate_hz = _decode_one(part, limits, name)
+        parts.append(mono)
+        rates.add(rate_hz)
+        if len(rates) > 1:
+            raise ReferenceAudioError(
+                f"{name} has several recordings with different sample rates joined: use one of them", field=FIELD
+            )
+        _check_length(sum(map(len, parts)) / rate_hz, ReferenceLimits(min_s=0.0, max_s=limits.max_s), name)
+    return (np.concatenate(parts) if len(parts) > 1 else parts[0]), rates.pop()
+
+
+def _decode_one(source: str | Path | bytes, limits: ReferenceLimits, name: str) -> tuple[npt.NDArray[np.float32], int]:
+    """Decode one recording.
 
     Sample rate and channel count are checked before decoding, and blocks are mixed down while decoding. So memory is
     bounded by `max_s` of mono audio at the highest rate, whatever the file claims or contains.
     """
-    if isinstance(source, (str, Path)) and not Path(source).is_file():
-        raise ReferenceAudioError(f"no reference audio file {str(source)!r}", field=FIELD)
     try:
         with soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else str(source)) as file:
             rate_hz, channels = int(file.samplerate), int(file.channels)
@@ -170,10 +193,20 @@ def _to_mono(blocks: Callable[[], Iterator[npt.NDArray[np.float32]]], name: str)
 
 
 def _check_not_silent(mono: npt.NDArray[np.float32], rate_hz: int, limits: ReferenceLimits, name: str) -> None:
+    """The loudest 20 ms of mono [N], at 1 s or more, must reach `silence_level` in the frequencies of a voice.
+
+    The moving average over 20 ms is subtracted twice: constant and slowly changing levels, which are no sound, vanish.
+    """
     window = max(1, rate_hz // 50)  # 20 ms
-    whole = len(mono) // window * window
-    levels = np.sqrt(np.mean(np.square(mono[:whole].reshape(-1, window), dtype=np.float64), axis=1))
+    samples = mono.astype(np.float64)
+    for _ in range(2):
+        sums = np.concatenate([[0.0], np.cumsum(samples)])
+        samples = samples[window // 2 :][: len(sums) - window] - (sums[window:] - sums[:-window]) / window
+    whole = len(samples) // window * window
+    levels = np.sqrt(np.mean(np.square(samples[:whole].reshape(-1, window)), axis=1))
     if float(levels.max()) < limits.silence_level:
         raise ReferenceAudioError(
-            f"{name} is silent: its loudest 20 ms are below {20 * np.log10(limits.silence_level):.0f} dBFS", field=FIELD
+            f"{name} is silent: its loudest 20 ms are below {20 * np.log10(limits.silence_level):.0f} dBFS, without "
+            "what is below the frequencies of a voice",
+            field=FIELD,
         )

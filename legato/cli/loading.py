@@ -66,13 +66,13 @@ def prepare_device(options: ModelOptions) -> None:
     set_threads(options.threads)
 
 
-def locate_model(model: str) -> Path:
+def locate_model(model: str, revision: str | None = None) -> Path:
     """The checkpoint folder of `model`, downloaded first if necessary, with progress on standard error."""
     from legato.weights.hub import locate
 
     progress = LoadingLine()
     try:
-        return locate(model, progress=progress.show)
+        return locate(model, revision=revision, progress=progress.show)
     finally:
         progress.clear()
 
@@ -86,6 +86,7 @@ def load_engine(options: ModelOptions, engine: EngineOptions) -> Legato:
     try:
         tts = legato.load(
             options.model,
+            revision=options.revision,
             device=options.device,
             dtype=options.dtype,
             codec_dtype=options.codec_dtype,
@@ -117,7 +118,7 @@ def load_weights(options: ModelOptions, *, keep_reference: bool = False) -> Back
     progress = LoadingLine()
     try:
         backend = load_backend(
-            locate_model(options.model),
+            locate_model(options.model, options.revision),
             device=options.device,
             dtype=options.dtype,
             codec_dtype=options.codec_dtype,

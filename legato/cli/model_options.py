@@ -30,6 +30,8 @@ class ModelOptions:
     codec_dtype: str
     threads: int | None
     quant: str
+    revision: str | None = None
+    """Branch, tag or commit of a model on the hub; None is the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,11 @@ class EngineOptions:
 
 
 _RUN_OPTIONS = (
+    click.option(
+        "--revision",
+        metavar="REV",
+        help="Branch, tag or commit of a model on the hub; also MODEL@REV.  [default: main]",
+    ),
     click.option("--device", default="cpu", show_default=True, help="Device to run on: cpu, cuda or cuda:N."),
     click.option(
         "--dtype",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from legato.config.codec_checkpoint import TOKENIZER_TYPE, codec_location, read_codec_config
+from legato.config.foreign_checkpoints import describe_family, describe_folder
 from legato.config.json_reader import Section, read_json
 from legato.config.model import (
     BpeTextConfig,
@@ -26,7 +27,7 @@ from legato.config.model import (
     TransformerConfig,
 )
 from legato.config.quantization import KEY, METHOD, NONE, STORED
-from legato.errors import ConfigError, SamplingError
+from legato.errors import CheckpointError, ConfigError, SamplingError
 from legato.types import SamplingParams
 
 KINDS = ("base", "custom_voice", "voice_design", "embedded")
@@ -42,7 +43,7 @@ def read_model_config(folder: Path, codec_folder: Path | None = None) -> ModelCo
     file and `ConfigError` with the key for a value that is missing, has the wrong type or is not supported.
     """
     folder = Path(folder)
-    top = read_json(folder / "config.json", "it describes the model; is this a checkpoint folder?")
+    top = _read_top(folder)
     kind = top.string("tts_model_type")
     if kind not in KINDS:
         raise top.error("tts_model_type", f"one of {', '.join(KINDS)}")
@@ -64,6 +65,23 @@ def read_model_config(folder: Path, codec_folder: Path | None = None) -> ModelCo
         generation=_generation(folder),
         quantization=_quantization(top),
     )
+
+
+def _read_top(folder: Path) -> Section:
+    """`config.json`. `CheckpointError` that says what the folder is instead, where that can be recognized."""
+    path = folder / "config.json"
+    if not path.is_file():
+        found = describe_folder(folder)
+        if found is not None:
+            raise CheckpointError(f"{folder} is no checkpoint: {found}", field="model")
+    top = read_json(path, "it describes the model; is this a checkpoint folder?")
+    if not top.has("tts_model_type"):
+        family = describe_family(top.values())
+        if family is not None:
+            raise CheckpointError(
+                f"{folder} is a {family} model, not Qwen3-TTS: its config.json has no tts_model_type", field="model"
+            )
+    return top
 
 
 def _quantization(top: Section) -> str:
@@ -121,17 +139,15 @@ def _language_ids(section: Section, languages: dict[str, int], vocab_size: int) 
 
 
 def _dialects(section: Section, speakers: dict[str, int], languages: dict[str, int]) -> dict[str, str]:
-    """Read `spk_is_dialect`: false or a dialect's language name per speaker. A missing entry means no dialect."""
+    """Read `spk_is_dialect`: false or a dialect's language name for each speaker in `spk_id`; missing means false."""
     table = section.section("spk_is_dialect")
     dialects: dict[str, str] = {}
     for speaker in table.names():
         value = table.value(speaker)
-        if value is False:
+        if value is False or speaker.lower() not in speakers:  # fine-tuning scripts leave entries of removed speakers
             continue
         if not isinstance(value, str) or value.lower() not in languages:
             raise table.error(speaker, "false or the name of a language in codec_language_id")
-        if speaker.lower() not in speakers:
-            raise table.error(speaker, "the dialect of a speaker in spk_id")
         dialects[speaker.lower()] = value.lower()
     return dialects
 

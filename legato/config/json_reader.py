@@ -36,6 +36,10 @@ class Section:
         """True if the key is present and not null."""
         return self._values.get(key) is not None
 
+    def values(self) -> dict[str, object]:
+        """The whole object, unchecked."""
+        return self._values
+
     def integer(self, key: str, *, at_least: int = 1) -> int:
         """An integer. Floats such as 3.0 and booleans are errors."""
         value = self._get(key)

@@ -13,7 +13,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from legato.errors import CheckpointError, DownloadError
+from legato.config.foreign_checkpoints import describe_file, describe_names
+from legato.errors import CheckpointError, DownloadError, InputError
 from legato.weights.progress import Progress, ProgressCallback
 
 if TYPE_CHECKING:
@@ -39,24 +40,33 @@ REQUIRED_FILES = (
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
-def locate(model: str | Path, *, revision: str = "main", progress: ProgressCallback | None = None) -> Path:
+def locate(model: str | Path, *, revision: str | None = None, progress: ProgressCallback | None = None) -> Path:
     """Return the checkpoint folder of `model`: "embedded", a folder, or a hub id (`Qwen/Qwen3-TTS-12Hz-0.6B-Base`).
 
-    Official names may be shortened to `0.6B-Base`. An existing folder takes precedence over a hub id. `progress` is
-    called after each downloaded file. Raises `CheckpointError` if `model` is none of these, and `DownloadError`, with
-    instructions for a manual download, if the hub cannot be reached.
+    Official names may be shortened to `0.6B-Base`. An existing folder takes precedence over a hub id. `revision`: a
+    branch, tag or commit of the hub repository, "main" by default; it may also follow the id (`0.6B-Base@v1`).
+    `progress` is called after each downloaded file. Raises `CheckpointError` if `model` is none of these, `InputError`
+    for a revision of a model that is not on the hub, and `DownloadError`, with instructions for a manual download, if
+    the hub cannot be reached.
     """
     name = str(model)
-    if name == EMBEDDED:
-        return embedded_folder()
     folder = Path(model).expanduser()
-    if name and folder.is_dir():
-        return folder
+    if name == EMBEDDED or (name and folder.is_dir()):
+        if revision is not None:
+            raise InputError(f"{name!r} is not on the hub, so it has no revision {revision!r}", field="revision")
+        return embedded_folder() if name == EMBEDDED else folder
+    repository, at, named_revision = name.partition("@")
+    if at and revision not in (None, named_revision):
+        raise InputError(f"{name!r} and the revision {revision!r} contradict each other", field="revision")
+    wanted = (named_revision if at else revision) or "main"
     for official in OFFICIAL_MODELS:
-        if name.lower() in (official.lower(), official.rpartition("12Hz-")[2].lower()):
-            return fetch(official, revision=revision, progress=progress)
-    if isinstance(model, str) and _HUB_ID.fullmatch(name):
-        return fetch(name, revision=revision, progress=progress)
+        if repository.lower() in (official.lower(), official.rpartition("12Hz-")[2].lower()):
+            return fetch(official, revision=wanted, progress=progress)
+    found = describe_file(folder)
+    if found is not None:
+        raise CheckpointError(f"{name!r} is no checkpoint: {found}", field="model")
+    if isinstance(model, str) and _HUB_ID.fullmatch(repository):
+        return fetch(repository, revision=wanted, progress=progress)
     raise CheckpointError(
         f"{name!r} is neither a folder nor a hub id; try {EMBEDDED!r}, the folder of a checkpoint, or one of "
         f"{', '.join(OFFICIAL_MODELS)}",
@@ -151,6 +161,9 @@ def _files_to_download(repository: str, sizes: dict[str, int]) -> list[str]:
         else:
             absent.append(name)
     if absent:
+        found = describe_names(sorted(sizes))
+        if found is not None:
+            raise CheckpointError(f"{repository} is no checkpoint: {found}", field="model")
         raise CheckpointError(
             f"{repository} is not a Qwen3-TTS checkpoint: its repository lacks {', '.join(absent)}",
             field="model",

@@ -14,6 +14,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from legato.config.foreign_checkpoints import describe_folder
 from legato.errors import CheckpointError
 from legato.weights import name_mapping as names
 
@@ -27,6 +28,9 @@ def weight_files(folder: Path) -> list[Path]:
     if (folder / names.MAIN_FILE).is_file():
         return [folder / names.MAIN_FILE]
     if not index.is_file():
+        found = describe_folder(folder)
+        if found is not None:
+            raise CheckpointError(f"{folder} is no checkpoint: {found}", field="model")
         raise CheckpointError(f"{folder / names.MAIN_FILE} is missing: it contains the weights", field=names.MAIN_FILE)
     try:
         parts = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))

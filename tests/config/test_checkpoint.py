@@ -167,7 +167,6 @@ def test_required_keys_have_no_default(path: str, tmp_path: Path, tokenizer_fold
         ("talker_config.codec_bos_id", 3072),
         ("talker_config.spk_id", {"a": 5000}),
         ("talker_config.spk_id", {"a": 3000, "A": 3001}),
-        ("talker_config.spk_is_dialect", {"nobody": "sichuan_dialect"}),
         ("talker_config.code_predictor_config.tie_word_embeddings", True),
         ("talker_config.code_predictor_config.layer_types", ["sliding_attention", "full_attention"]),
         ("talker_config.code_predictor_config.rope_scaling", {"rope_type": "linear"}),
@@ -226,12 +225,18 @@ def test_fine_tuned_speakers(tmp_path: Path, tokenizer_folder: Path) -> None:
     """Speaker id 3000, renamed and additional speakers, with or without an entry for their dialect."""
     folder = write_checkpoint_json(tmp_path, "tiny-custom-voice", tokenizer_folder)
     edit_json(folder, "config.json", setting("talker_config.spk_id", {"MyVoice": 3000, "ryan": 3061, "Li": 17}))
-    edit_json(
-        folder, "config.json", setting("talker_config.spk_is_dialect", {"MyVoice": False, "Li": "Beijing_Dialect"})
-    )
+    dialects = {"MyVoice": False, "Li": "Beijing_Dialect", "removed": "sichuan_dialect", "old": "a removed language"}
+    edit_json(folder, "config.json", setting("talker_config.spk_is_dialect", dialects))
     talker = read_model_config(folder).talker
     assert talker.speakers == {"myvoice": 3000, "ryan": 3061, "li": 17}
     assert talker.dialects == {"li": "beijing_dialect"}
+
+
+def test_unknown_dialect_of_a_speaker_is_refused(tmp_path: Path, tokenizer_folder: Path) -> None:
+    folder = write_checkpoint_json(tmp_path, "tiny-custom-voice", tokenizer_folder)
+    edit_json(folder, "config.json", setting("talker_config.spk_is_dialect", {"ryan": "klingon"}))
+    with pytest.raises(ConfigError, match=r"spk_is_dialect\.ryan"):
+        read_model_config(folder)
 
 
 def test_greedy_generation_is_temperature_zero(tmp_path: Path, tokenizer_folder: Path) -> None:

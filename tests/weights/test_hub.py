@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from legato.errors import CheckpointError
+from legato.errors import CheckpointError, InputError
 from legato.weights.hub import OFFICIAL_MODELS, REQUIRED_FILES, locate, missing_files
 from tests.conftest import TinyCheckpoint
 
@@ -32,7 +32,7 @@ from legato.errors import DownloadError
 from legato.weights.hub import locate, missing_files
 seen = []
 try:
-    folder = locate(sys.argv[1], progress=seen.append)
+    folder = locate(sys.argv[1], revision=sys.argv[2] or None, progress=seen.append)
 except DownloadError as error:
     print("refused:", error)
 else:
@@ -50,6 +50,7 @@ class Hub(ThreadingHTTPServer):
         self.folder = folder
         self.cut: dict[str, int] = {}
         self.asked: list[tuple[str, str]] = []
+        self.revisions: set[str] = set()
 
     def files(self) -> dict[str, Path]:
         return {path.relative_to(self.folder).as_posix(): path for path in self.folder.rglob("*") if path.is_file()}
@@ -69,6 +70,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, *, body: bool) -> None:
         path = self.path.split("?")[0]
+        for mark in ("/revision/", "/resolve/"):
+            if mark in path:
+                self.server.revisions.add(path.split(mark, 1)[1].partition("/")[0])
         if path.startswith("/api/models/"):
             siblings = [{"rfilename": name, "size": file.stat().st_size} for name, file in self.server.files().items()]
             found = {"id": "some/model", "modelId": "some/model", "sha": COMMIT, "siblings": siblings}
@@ -124,13 +128,13 @@ def hub(tiny_checkpoint: TinyCheckpoint, tmp_path: Path) -> Iterator[Hub]:
     thread.join()
 
 
-def fetched(cache: Path, endpoint: str, **environment: str) -> str:
-    """Output of a process that locates `some/model`."""
+def fetched(cache: Path, endpoint: str, model: str = "some/model", revision: str = "", **environment: str) -> str:
+    """Output of a process that locates `model`."""
     plain = {
         key: value for key, value in os.environ.items() if not key.startswith("HF_") and "proxy" not in key.lower()
     }
     done = subprocess.run(
-        [sys.executable, "-c", FETCH, "some/model"],
+        [sys.executable, "-c", FETCH, model, revision],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -156,6 +160,21 @@ def test_download_resume_and_reuse(hub: Hub, tmp_path: Path) -> None:
     offline = fetched(cache, "http://127.0.0.1:1", HF_HUB_OFFLINE="1")
     assert "missing: []" in offline
     assert "progress: [] False" in offline
+
+
+@pytest.mark.parametrize(("model", "revision"), [("some/model@v1.2", ""), ("some/model", "v1.2")])
+def test_revision_is_downloaded(hub: Hub, tmp_path: Path, model: str, revision: str) -> None:
+    out = fetched(tmp_path / "cache", f"http://127.0.0.1:{hub.server_port}", model, revision)
+    assert "missing: []" in out
+    assert hub.revisions == {"v1.2"}
+
+
+def test_revision_of_a_model_that_is_not_on_the_hub_is_refused(tiny_checkpoint: TinyCheckpoint) -> None:
+    for model in ("embedded", tiny_checkpoint("tiny-base")):
+        with pytest.raises(InputError, match="is not on the hub, so it has no revision 'v1'"):
+            locate(model, revision="v1")
+    with pytest.raises(InputError, match="contradict each other"):
+        locate("some/model@v1", revision="v2")
 
 
 def test_error_for_unreachable_hub_has_instructions(tmp_path: Path) -> None:
