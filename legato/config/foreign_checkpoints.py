@@ -29,7 +29,7 @@ _KINDS = {
 
 
 def describe_file(path: Path) -> str | None:
-    """What a path that is no folder is, by its suffix; None if it looks like no file of a model.
+    """Describe a path that is no folder, by its suffix; None if it looks like no file of a model.
 
     The file need not exist: a missing file is not the id of a repository either.
     """
@@ -41,7 +41,7 @@ def describe_file(path: Path) -> str | None:
 
 
 def describe_folder(folder: Path) -> str | None:
-    """What a folder holds instead of a checkpoint; None if it does not look like a model in another format."""
+    """Describe what a folder holds instead of a checkpoint; None if it does not look like a model in another format."""
     if not folder.is_dir():
         return None
     base = _value(folder / "adapter_config.json", "base_model_name_or_path")
