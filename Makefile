@@ -17,6 +17,7 @@ TALKER_S ?= 5400
 VENV := .venv
 PARITY_VENV := .venv-parity
 VOICE_VENV := .venv-voice
+DOCS_VENV := .venv-docs
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PARITY_PIP := $(PARITY_VENV)/bin/python -m pip --disable-pip-version-check --quiet
@@ -26,12 +27,13 @@ RUN := $(VENV)/run.stamp
 DEV := $(VENV)/dev.stamp
 PARITY := $(PARITY_VENV)/made.stamp
 VOICE := $(VOICE_VENV)/made.stamp
+DOCS := $(DOCS_VENV)/made.stamp
 
 # Passed through the environment, so that quotes and dollar signs in the text are preserved.
 export LEGATO_SAY_TEXT := $(value TEXT)
 
 .DEFAULT_GOAL := help
-.PHONY: help say test test-sanitizers check format parity parity-full voice clean clean-all
+.PHONY: help say test test-sanitizers check format docs docs-serve parity parity-full voice clean clean-all
 
 help:
 	@echo 'Legato: exact streaming inference for Qwen3-TTS-class speech models'
@@ -41,6 +43,8 @@ help:
 	@echo '  make test-sanitizers                 run the C tests of the thread pool under ASan, UBSan and TSan'
 	@echo '  make check                           check lint, formatting and types'
 	@echo '  make format                          fix lint and formatting'
+	@echo '  make docs                            build the documentation site in build/site; warnings are errors'
+	@echo '  make docs-serve                      serve the site at http://127.0.0.1:8001 and rebuild on changes'
 	@echo '  make parity                          compare with the official package, in a separate environment'
 	@echo '  make parity-full                     the same, also at the full 0.6B size'
 	@echo '  make voice                           train the embedded voice (about ten CPU hours on one core)'
@@ -76,6 +80,13 @@ format: $(DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(DOCS)
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --strict --quiet
+	@echo 'wrote build/site/index.html'
+
+docs-serve: $(DOCS)
+	@NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs serve --dev-addr 127.0.0.1:8001
+
 parity: $(RUN) $(PARITY)
 	@$(BIN)/python -m parity.run --oracle $(PARITY_VENV)/bin/python $(ARGS)
 
@@ -104,7 +115,7 @@ clean:
 	find legato tests parity recipes -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-all: clean
-	rm -rf $(VENV) $(PARITY_VENV) $(VOICE_VENV)
+	rm -rf $(VENV) $(PARITY_VENV) $(VOICE_VENV) $(DOCS_VENV)
 
 # --- environments ----------------------------------------------------------------------------------------------------
 
@@ -156,6 +167,13 @@ $(VOICE): recipes/embedded/requirements.txt
 	$(call install_torch,$(VOICE_VENV))
 	$(VOICE_PIP) install -r recipes/embedded/requirements.txt -e .
 	$(VOICE_PIP) install --no-deps resemblyzer==0.1.4
+	@touch $@
+
+$(DOCS): docs/requirements.txt
+	$(require_python)
+	@echo 'Creating $(DOCS_VENV).'
+	"$(PYTHON)" -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip --disable-pip-version-check --quiet install -r docs/requirements.txt
 	@touch $@
 
 $(DEV): $(RUN)

@@ -18,9 +18,17 @@ import pytest
 from legato.cli.main import legato
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = ("README.md", "README.zh.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/exactness.md", "docs/states.md")
+GUIDES = ("docs/quickstart.md", *(f"docs/guides/{name}.md" for name in ("cloning", "language-models", "voice-agents")))
+DOCUMENTS = (
+    *("README.md", "README.zh.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/exactness.md", "docs/states.md"),
+    *GUIDES,
+)
 SERVER = "127.0.0.1:8000"
-PAGES = (*DOCUMENTS, "docs/index.md", "docs/dependencies.md", "docs/latency.md", "docs/streaming-convolution.md")
+PAGES = (
+    *DOCUMENTS,
+    *(f"docs/{name}.md" for name in ("index", "dependencies", "latency", "streaming-convolution")),
+    "docs/guides/troubleshooting.md",
+)
 
 
 def blocks(document: str, language: str) -> list[str]:
@@ -38,7 +46,7 @@ def command_lines(document: str) -> list[str]:
 
 EXAMPLES = [
     (document, code)
-    for document in ("README.md", "docs/streaming-convolution.md")
+    for document in ("README.md", "docs/streaming-convolution.md", *GUIDES)
     for code in blocks(document, "python")
     if SERVER not in code
 ]
