@@ -20,7 +20,15 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOT_PAGES = ("README.md", "README.zh.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
+ROOT_PAGES = (
+    "README.md",
+    "README.zh.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "CODE_OF_CONDUCT.md",
+)
 """Files of the repository root that are pages of the site."""
 OPENAPI = ROOT / "tests" / "frozen" / "recorded" / "openapi.json"
 """The recorded OpenAPI document. A test keeps it equal to that of the server."""
@@ -135,9 +143,9 @@ def _type(schema: dict[str, Any], document: dict[str, Any]) -> str:
         if key in schema:
             return " or ".join(dict.fromkeys(_type(each, document) for each in schema[key]))
     if "enum" in schema:
-        return ", ".join(f"`{value}`" for value in schema["enum"])
+        return ", ".join(f"`{json.dumps(value)}`" for value in schema["enum"])
     if "const" in schema:
-        return f"`{schema['const']}`"
+        return f"`{json.dumps(schema['const'])}`"
     kind = str(schema.get("type", "any"))
     return f"{kind} of {_type(schema['items'], document)}" if kind == "array" and "items" in schema else kind
 

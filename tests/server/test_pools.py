@@ -237,6 +237,7 @@ def test_cancelled_work_that_waits_for_a_thread_never_starts(server: Running) ->
         assert bridge.jobs()["disk"] == THREADS[Pool.DISK] + 3
         assert await bridge.in_thread(Pool.OPEN, lambda: "other pools go on")
         waiting[1].cancel()
+        await asyncio.wait([waiting[1]])
         release.set()
         await asyncio.gather(*blocking, *waiting, return_exceptions=True)
         await asyncio.sleep(0.05)
