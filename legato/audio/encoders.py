@@ -22,7 +22,9 @@ from legato.types import Packet
 UNKNOWN_SIZE = 0xFFFFFFFF
 """Value of both size fields in the WAV header of a stream: the length is unknown, read to the end."""
 
-_HEADER_BYTES = 44
+WAV_HEADER_BYTES = 44
+_STREAMINFO_END = 42
+"""Size of the first bytes of a FLAC file, up to the end of STREAMINFO (RFC 9639, 8.2)."""
 
 
 class PcmEncoder:
@@ -60,11 +62,8 @@ class WavEncoder:
     def finish(self) -> Trailer:
         """Return the two size fields of the header as patches."""
         self._validator.finish()
-        data_bytes = 2 * self._validator.samples
-        riff_bytes = data_bytes + _HEADER_BYTES - 8  # the RIFF size excludes "RIFF" and the size field itself
-        if riff_bytes >= UNKNOWN_SIZE:
-            return Trailer(self._take_header())
-        patches = (Patch(4, struct.pack("<I", riff_bytes)), Patch(40, struct.pack("<I", data_bytes)))
+        sizes = _wav_sizes(self._validator.samples)
+        patches = () if sizes is None else (Patch(4, sizes[0]), Patch(40, sizes[1]))
         return Trailer(self._take_header(), patches)
 
     def _take_header(self) -> bytes:
@@ -80,6 +79,30 @@ def wav_header(sample_rate_hz: int) -> bytes:
         + format_header
         + struct.pack("<4sI", b"data", UNKNOWN_SIZE)
     )
+
+
+def _wav_sizes(samples: int) -> tuple[bytes, bytes] | None:
+    """Both size fields of a WAV header; None if they do not fit. The RIFF size excludes "RIFF" and the field itself."""
+    data_bytes = 2 * samples
+    riff_bytes = data_bytes + WAV_HEADER_BYTES - 8
+    return None if riff_bytes >= UNKNOWN_SIZE else (struct.pack("<I", riff_bytes), struct.pack("<I", data_bytes))
+
+
+def header_bytes(kind: AudioFormat) -> int:
+    """Size of the part of a file that `with_length` changes; 0 for formats without a length in their header."""
+    return {AudioFormat.WAV: WAV_HEADER_BYTES, AudioFormat.FLAC: _STREAMINFO_END}.get(kind, 0)
+
+
+def with_length(kind: AudioFormat, start: bytes, total_samples: int) -> bytes:
+    """The start of a file, with the length of the stream in its header, if the format has one."""
+    if kind is AudioFormat.WAV:
+        sizes = _wav_sizes(total_samples)
+        return start if sizes is None else start[:4] + sizes[0] + start[8:40] + sizes[1] + start[44:]
+    if kind is AudioFormat.FLAC:
+        info = int.from_bytes(start[8:_STREAMINFO_END], "big")
+        info = info & ~((1 << 36) - 1 << 128) | (total_samples & (1 << 36) - 1) << 128  # 36 bits before the MD5 sum
+        return start[:8] + info.to_bytes(34, "big") + start[_STREAMINFO_END:]
+    return start
 
 
 class _StreamFile(io.RawIOBase):

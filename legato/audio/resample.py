@@ -51,8 +51,12 @@ class Resampler:
 
     def _exact_length(self, samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Pad or trim the last output: soxr may be one sample off the rounded total length."""
-        # round(input * to / from) in integers, with halves rounded up
-        total = (2 * self._input_samples * self._to_hz + self._from_hz) // (2 * self._from_hz)
+        total = resampled_length(self._input_samples, self._from_hz, self._to_hz)
         remaining = max(0, total - self._output_samples)
         padding = max(0, remaining - len(samples))
         return np.concatenate([samples, np.zeros(padding, np.float32)])[:remaining]
+
+
+def resampled_length(samples: int, from_hz: int, to_hz: int) -> int:
+    """Length of a whole stream of `samples` after resampling: rounded, with halves rounded up."""
+    return (2 * samples * to_hz + from_hz) // (2 * from_hz)

@@ -65,6 +65,7 @@ class ServerConfig:
         `text_s`: time without text for an utterance that waits for it; the utterance then fails (`text_timeout`).
         `socket_s`: age at which a socket is closed, once it is idle and at most `drain_s` later.
         `comment_s`: interval of comments in an event stream that has nothing to send yet.
+        `hold_s`: how long a FLAC file is held back by default, so that its header can have the length.
         `ping_s`: interval of WebSocket pings, and time allowed for the reply.
         `header_s`: time for the header of a request.
         `body_s`: time for the body of a request.
@@ -104,6 +105,7 @@ class ServerConfig:
     text_s: float = 60.0
     socket_s: float = 14_400.0
     comment_s: float = 15.0
+    hold_s: float = 20.0
     ping_s: float = 20.0
     ahead_frames: int = 250
     client_streams: int = 32
@@ -150,6 +152,7 @@ class ServerConfig:
             "text_s",
             "socket_s",
             "comment_s",
+            "hold_s",
             "ping_s",
             "drain_s",
             "step_s",

@@ -101,6 +101,21 @@ class StreamHandle:
         """Text tokens committed so far, in all sequences."""
         return sum(len(each.tokenizer.tokens) for each in self._stream.sequences)
 
+    @property
+    def known_frames(self) -> int | None:
+        """Frames of the whole stream, if they are known: its text is complete, and its speech ends with the text.
+
+        The speech may still be shorter, if the watchdog ends it. May be called from any thread: the value appears once
+        and stays the same.
+        """
+        if not self._stream.intake.ended:
+            return None
+        sequences = list(self._stream.sequences)
+        if not all(each.ends_with_text and each.tokenizer.ended for each in sequences):
+            return None
+        frames = sum(len(each.tokenizer.tokens) for each in sequences)
+        return min(frames, self._stream.request.max_frames or frames)
+
     def words(self, frame_samples: int) -> list[SpokenWord]:
         """Words with known times so far; empty if the front end has no word times."""
         return spoken_words(list(self._stream.sequences), frame_samples)

@@ -7,12 +7,13 @@ A `StreamEncoder` belongs to one response and holds the resampler and encoder st
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from legato.audio.aac import AacEncoder, ffmpeg_path
 from legato.audio.encoders import make_encoder
 from legato.audio.encoding import Patch
 from legato.audio.formats import AudioFormat, parse_format
-from legato.audio.resample import Resampler
+from legato.audio.resample import Resampler, resampled_length
 from legato.errors import UnsupportedError
 from legato.server.openai.schemas import RATES_HZ
 from legato.types import Packet
@@ -46,6 +47,8 @@ class StreamEncoder:
 
     def __init__(self, kind: AudioFormat, from_hz: int, to_hz: int, *, patchable: bool) -> None:
         self.kind = kind
+        self._from_hz = from_hz
+        self._promised_samples: int | None = None
         self.sample_rate_hz = to_hz
         self.patches: tuple[Patch, ...] = ()
         """Set with the last packet."""
@@ -59,6 +62,8 @@ class StreamEncoder:
     def encode(self, packet: Packet) -> bytes:
         """The bytes that are complete after `packet`; the last packet also flushes the encoder."""
         started_s = time.perf_counter()
+        if packet.last and self._promised_samples is not None:
+            packet = _filled_up(packet, self._promised_samples)
         resampled = self._resampler.resample(packet) if self._resampler else packet
         self.samples += resampled.sample_count
         data = self._encoder.encode(resampled)
@@ -69,10 +74,24 @@ class StreamEncoder:
         self.seconds += time.perf_counter() - started_s
         return data
 
+    def promise_length(self, samples: int) -> int:
+        """Promise that the stream has `samples` at `from_hz`; returns its length at `sample_rate_hz`.
+
+        Call it before the last packet. If the stream ends earlier, silence fills it up.
+        """
+        self._promised_samples = samples
+        return resampled_length(samples, self._from_hz, self.sample_rate_hz)
+
     def abort(self) -> None:
         """Stop the encoder's process, if it has one; a call in another thread then fails. Never waits; idempotent."""
         if isinstance(self._encoder, AacEncoder):
             self._encoder.abort()
+
+
+def _filled_up(packet: Packet, total_samples: int) -> Packet:
+    """The last packet with silence up to the stated length of the stream."""
+    missing = total_samples - packet.first_sample - packet.sample_count
+    return replace(packet, float32_le=packet.float32_le + bytes(4 * missing)) if missing > 0 else packet
 
 
 def apply_patches(data: bytes, patches: tuple[Patch, ...]) -> bytes:

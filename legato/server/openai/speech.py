@@ -19,8 +19,8 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response
 from starlette.types import Receive, Scope, Send
 
+from legato.audio.encoders import WAV_HEADER_BYTES, header_bytes
 from legato.audio.formats import AudioFormat
-from legato.engine.request import SpeechRequest
 from legato.errors import LegatoError, UnsupportedError
 from legato.server.bodies import RequestBody, read_body, read_query
 from legato.server.bridge import AsyncStream
@@ -28,6 +28,7 @@ from legato.server.client_limits import client_of
 from legato.server.disconnect import ClientDisconnectedError, RequestTimeoutError, while_connected
 from legato.server.encoding import StreamEncoder, apply_patches, resolve_format, resolve_sample_rate
 from legato.server.errors import ApiError, api_error, error_body
+from legato.server.openai.held_body import HeldBody
 from legato.server.openai.schemas import SpeechRequestBody, body_schema, parse_speech_request, query_parameters
 from legato.server.openai.speech_request import build_request, check_options, check_recording, check_text
 from legato.server.request_records import RequestRecord, timing_json, usage
@@ -39,6 +40,8 @@ log = logging.getLogger("legato.server")
 router = APIRouter()
 
 ROUTE = "/v1/audio/speech"
+_KNOWN_SOON_S = 0.5
+"""Time for reading the rest of a long text, if the length of the speech depends on the text only."""
 _COMMENT = b": waiting\n\n"
 """A server-sent comment, which clients ignore."""
 _UPLOAD_NAMES = ("ref_audio", "audio_sample", "file")
@@ -195,35 +198,58 @@ class SpeechResponse(Response):
         self._recording = None
         self._body = self._body.model_copy(update={"ref_audio": ""})
         self._release_body()
-        encoder = StreamEncoder(self._kind, state.tts.sample_rate_hz, record.sample_rate_hz, patchable=self._buffered)
-        try:
-            await self._stream(send, request, encoder)
-        finally:
-            encoder.abort()
-
-    async def _stream(self, send: Send, request: SpeechRequest, encoder: StreamEncoder) -> None:
-        state, record = self._state, self._record
         async with await state.bridge.open(request, self._body.input, request_id=record.id) as stream:
             record.timing = stream.timing
             record.notes, record.status = stream.notes, "speaking"
-            buffered: list[bytes] = []
-            async for packet in self._packets(send, stream):
-                record.input_tokens = stream.handle.text_tokens
-                # A disconnect ends this coroutine, so a cancelled stream here means that the engine is shutting down.
-                if packet.finish_reason is FinishReason.CANCELLED:
-                    raise ApiError(503, "engine_closed", "the engine stopped before the end of the speech")
-                data = await self._encode(encoder, packet)
-                if self._buffered:
-                    buffered.append(data)
-                    continue
-                if not self._started:
-                    await self._start(send, stream)
-                await self._send_packet(send, data, packet, stream)
-            record.status = "finished"
-            if self._buffered:
-                whole = apply_patches(b"".join(buffered), encoder.patches)
-                await self._start(send, stream, length=len(whole))
-                await self._send_body(send, whole, more=False)
+            rates = (state.tts.sample_rate_hz, record.sample_rate_hz)
+            encoder = StreamEncoder(self._kind, *rates, patchable=self._buffered)
+            try:
+                await self._stream(send, stream, encoder)
+            finally:
+                encoder.abort()
+
+    async def _stream(self, send: Send, stream: AsyncStream, encoder: StreamEncoder) -> None:
+        """Encode and send the packets. Nothing is sent before the header is there, with the length if possible."""
+        record, held = self._record, HeldBody(self._kind, self._hold_s(), needs_header=not self._as_events)
+        async for packet in self._packets(send, stream):
+            record.input_tokens = stream.handle.text_tokens
+            # A disconnect ends this coroutine, so a cancelled stream here means that the engine is shutting down.
+            if packet.finish_reason is FinishReason.CANCELLED:
+                raise ApiError(503, "engine_closed", "the engine stopped before the end of the speech")
+            known = self._known_samples(stream)
+            promised = None if known is None or self._started else encoder.promise_length(known)
+            held.add(await self._encode(encoder, packet))
+            if self._started:
+                await self._send_packet(send, held.take(), packet, stream)
+            elif promised is not None and held.has_header:
+                wav_bytes = WAV_HEADER_BYTES + 2 * promised if self._kind is AudioFormat.WAV else None
+                await self._start(send, stream, wav_bytes)
+                await self._send_packet(send, held.take(promised), packet, stream)
+            elif held.due and (self._as_events or not packet.last):
+                await self._start(send, stream)
+                await self._send_packet(send, held.take(), packet, stream)
+        record.status = "finished"
+        if not self._started:
+            whole = apply_patches(held.take(), encoder.patches)
+            await self._start(send, stream, len(whole))
+            await self._send_body(send, whole, more=False)
+
+    def _hold_s(self) -> float:
+        """How long the body is held back, so that its header can have the length."""
+        if self._buffered:
+            return float("inf")
+        if self._as_events or self._body.stream is not None or self._body.stream_format is not None:
+            return 0.0
+        if self._kind is AudioFormat.WAV and self._state.tts.model.config.kind == "embedded":
+            return _KNOWN_SOON_S
+        return self._state.config.hold_s if self._kind is AudioFormat.FLAC else 0.0
+
+    def _known_samples(self, stream: AsyncStream) -> int | None:
+        """Samples of the whole stream, if they are known and the header of a streamed body can state them."""
+        if self._buffered or self._as_events or not header_bytes(self._kind):
+            return None
+        frames = stream.handle.known_frames
+        return None if frames is None else frames * self._state.tts.model.config.codec.frame_samples
 
     async def _packets(self, send: Send, stream: AsyncStream) -> AsyncIterator[Packet]:
         """The packets of `stream`. Raises the error that ended it, if any.
@@ -275,7 +301,8 @@ class SpeechResponse(Response):
             headers["X-Notes"] = "; ".join(stream.notes).encode("ascii", "replace").decode()
         if length is not None:
             headers["Content-Length"] = str(length)
-            headers["X-Finish-Reason"] = self._record.finish_reason  # known before the body, as it is complete
+        if self._record.finish_reason:  # the body is complete, or the stream has one packet
+            headers["X-Finish-Reason"] = self._record.finish_reason
         self._started = True
         raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": 200, "headers": raw})
