@@ -33,6 +33,7 @@ from legato.server.openai.schemas import ErrorBody
 from legato.server.request_records import RequestRecords
 from legato.server.speech_ws import socket as speech_socket
 from legato.server.state import Readiness, ServerState
+from legato.server.voice_watcher import VoiceWatcher
 from legato.server.voices import VoiceFolder
 from legato.server.warmup import warm_up
 from legato.server.web import pages
@@ -163,7 +164,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         wyoming = await _start_wyoming(state, state.config.wyoming_port)
     draining = asyncio.create_task(_close_on_drain(state, wyoming))
     try:
-        yield
+        with VoiceWatcher(state.voices):
+            yield
     finally:
         state.drain.request()
         state.drain.started.set()  # not set yet if the application runs in another ASGI server

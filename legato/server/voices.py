@@ -1,13 +1,14 @@
 """Uploaded voices on disk: content-addressed recordings plus one JSON file per voice.
 
-A `VoiceFolder` is the only writer of its folder while the server runs. A recording is a WAV file named by the digest of
+Several processes may share a folder; a lock file orders their changes. A recording is a WAV file named by the digest of
 its samples; a voice is a JSON file with its name, transcript and recording digest. Files are written completely, synced
-and renamed, so that a crash leaves no partial files; only the owner may read them. Everything downstream is keyed by
-the digest, never by the name: a name that is reused for another recording cannot return audio of the old one.
+and renamed, so that a crash leaves no partial files; only the owner may read them. A file never changes: its name is a
+digest of its content, so the list of names shows what other processes have added or deleted. Everything downstream is
+keyed by the digest, never by the name: a name that is reused for another recording cannot return audio of the old one.
 
-`add`, `delete` and `recording_bytes` use the disk and may block for as long as it does; call them from a thread.
-`voices` and `find` only look into memory. They may be called on the event loop: no lock that they take is held during
-disk operations.
+`add`, `delete`, `refresh` and `recording_bytes` use the disk and may block for as long as it does; call them from a
+thread. `voices` and `find` only look into memory. They may be called on the event loop: no lock that they take is held
+during disk operations.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ import logging
 import threading
 import time
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import soundfile
+from filelock import FileLock, Timeout
 
 from legato.config.aliases import folded_name
 from legato.errors import InputError
@@ -39,6 +43,9 @@ RESERVED_NAMES = ("default", "auto", "none", "null")
 _ID_PREFIX = "voice_"
 _ID_LENGTH, _DIGEST_LENGTH = 16, 32
 _HEX = frozenset("0123456789abcdef")
+_LOCK_FILE = ".lock"
+_LOCK_S = 20.0
+"""How long a change waits for the change of another process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,13 @@ class UploadedVoice:
     created_s: int
 
 
+@dataclass(frozen=True, slots=True)
+class NameSnapshot:
+    """The voice that a name stands for at one time, if any. An upload that began then may replace only this one."""
+
+    voice: UploadedVoice | None
+
+
 class VoiceFolder:
     """The uploaded voices in `folder`, at most `limit`. With `folder=None` it is empty and rejects uploads."""
 
@@ -64,8 +78,15 @@ class VoiceFolder:
         self._lock = threading.Lock()
         """Protects `_voices`; held for memory operations only."""
         self._voices: dict[str, UploadedVoice] = {}
+        self._invalid: set[str] = set()
+        """Ids of files that were ignored; their content cannot change."""
         if folder is not None:
             self._load_all(folder)
+
+    @property
+    def stores(self) -> bool:
+        """Whether uploads are stored."""
+        return self._folder is not None
 
     def voices(self) -> list[UploadedVoice]:
         """All voices, oldest first."""
@@ -93,35 +114,39 @@ class VoiceFolder:
                 f"the recording of voice {voice.name!r} cannot be read: retry or upload it again",
             ) from error
 
-    def add(self, name: str, samples: npt.NDArray[np.float32], sample_rate_hz: int, transcript: str) -> UploadedVoice:
+    def add(
+        self,
+        name: str,
+        samples: npt.NDArray[np.float32],
+        sample_rate_hz: int,
+        transcript: str,
+        *,
+        began: NameSnapshot | None = None,
+    ) -> UploadedVoice:
         """Store mono `samples` [N] as the voice `name`, replacing a voice with the same name.
 
-        `ApiError` 409 if there are too many voices, 507 or 503 if the folder cannot take them.
+        `began`: what the name stood for when the upload began; `ApiError` 409 if another upload has changed that.
+        Also 409 if there are too many voices; 507 or 503 if the folder cannot take them.
         """
         folder = self._required_folder()
-        name = validate_name(name)
-        data = np.ascontiguousarray(samples, dtype="<f4").tobytes()
-        recording = hashlib.blake2b(data, digest_size=_DIGEST_LENGTH // 2).hexdigest()
-        identity = json.dumps([name, transcript, recording]).encode()
-        voice = UploadedVoice(
-            id=f"{_ID_PREFIX}{hashlib.blake2b(identity, digest_size=_ID_LENGTH // 2).hexdigest()}",
-            name=name,
-            transcript=transcript,
-            recording=recording,
-            seconds=round(len(samples) / sample_rate_hz, 3),
-            created_s=int(time.time()),
-        )
+        voice = new_voice(name, samples, sample_rate_hz, transcript)
         wav = io.BytesIO()
         soundfile.write(wav, samples, sample_rate_hz, format="WAV", subtype="FLOAT")
-        with self._disk_lock:
+        with self._changing(folder, "the voice cannot be stored"):
             with self._lock:
-                old = self._find_by_name(name)
-                if old is None and len(self._voices) >= self._limit:
-                    raise ApiError(
-                        409,
-                        "too_many_voices",
-                        f"the limit of {self._limit} uploaded voices is reached: delete one first",
-                    )
+                old = self._find_by_name(voice.name)
+                full = old is None and len(self._voices) >= self._limit
+            if began is not None and old not in (began.voice, voice):
+                raise ApiError(
+                    409,
+                    "voice_conflict",
+                    f"another upload stored a voice {voice.name!r} at the same time: choose another name, or retry to "
+                    "replace it",
+                )
+            if full:
+                raise ApiError(
+                    409, "too_many_voices", f"the limit of {self._limit} uploaded voices is reached: delete one first"
+                )
             self._write(folder, voice, wav.getvalue())
             with self._lock:
                 self._voices[voice.id] = voice
@@ -131,14 +156,53 @@ class VoiceFolder:
 
     def delete(self, name: str) -> UploadedVoice:
         """Delete the voice with this id or name, and its recording unless another voice uses it."""
-        with self._disk_lock:
+        if self._folder is None:
+            raise _unknown_voice(name)
+        with self._changing(self._folder, "the voice cannot be deleted"):
             voice = self.find(name)
             if voice is None:
-                raise ApiError(
-                    404, "unknown_voice", f"no uploaded voice has the id or name {name[:80]!r}", param="voice"
-                )
-            self._remove(self._required_folder(), voice)
+                raise _unknown_voice(name)
+            self._remove(self._folder, voice)
         return voice
+
+    def snapshot(self, name: str) -> NameSnapshot:
+        """The voice that `name` stands for now, with the changes of other processes."""
+        self.refresh()
+        with self._lock:
+            return NameSnapshot(self._find_by_name(name))
+
+    def refresh(self) -> None:
+        """Read what other processes have added or deleted. A folder that cannot be read changes nothing."""
+        if self._folder is None:
+            return
+        with self._disk_lock:
+            self._read_changes(self._folder)
+
+    @contextmanager
+    def _changing(self, folder: Path, failure: str) -> Iterator[None]:
+        """Hold the locks of this process and of the folder, with the changes of other processes read."""
+        with self._disk_lock:
+            if not folder.is_dir():
+                try:
+                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                except OSError as error:
+                    raise storage_error(failure, folder, error) from error
+            lock = FileLock(folder / _LOCK_FILE, timeout=_LOCK_S, mode=0o600)
+            try:
+                lock.acquire()
+            except Timeout as error:
+                raise ApiError(
+                    503,
+                    "storage_unavailable",
+                    f"{failure}: another process has locked the folder of voices; retry later",
+                ) from error
+            except OSError as error:
+                raise storage_error(failure, folder, error) from error
+            try:
+                self._read_changes(folder)
+                yield
+            finally:
+                lock.release()
 
     # --- memory; with the lock held -----------------------------------------------------------------------------------
 
@@ -157,13 +221,12 @@ class VoiceFolder:
         record_path = folder / f"{voice.id}.json"
         new_recording = not self._is_used(voice.recording)
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if new_recording or not wav_path.exists():
                 write_file(wav_path, wav)
             record = json.dumps(asdict(voice), ensure_ascii=False, indent=1) + "\n"
             write_file(record_path, record.encode())
         except OSError as error:
-            if voice.id not in self._voices:  # only this thread, which holds the disk lock, changes the keys
+            if voice.id not in self._voices:  # only the thread that holds the disk lock changes the keys
                 remove_file(record_path)
             if new_recording:
                 remove_file(wav_path)
@@ -192,14 +255,30 @@ class VoiceFolder:
 
     def _load_all(self, folder: Path) -> None:
         """Load the folder at start-up; a folder that cannot be read counts as empty."""
+        if not folder.is_dir():
+            return
+        with self._disk_lock:
+            self._read_changes(folder)
+            lock = FileLock(folder / _LOCK_FILE, timeout=0, mode=0o600)
+            try:
+                with lock:  # otherwise another process is writing its temporary files now
+                    sweep_temporary_files(folder)
+            except (Timeout, OSError) as error:
+                log.info("temporary files in the folder of voices are not removed: %s", error)
+
+    def _read_changes(self, folder: Path) -> None:
+        """Load new voice files and forget deleted ones. With the disk lock held."""
         try:
-            paths = sorted(folder.glob(f"{_ID_PREFIX}*.json")) if folder.is_dir() else []
+            found = {path.stem: path for path in folder.glob(f"{_ID_PREFIX}*.json")} if folder.is_dir() else {}
         except OSError as error:
             log.warning("the folder of uploaded voices cannot be read: %s", error)
             return
-        sweep_temporary_files(folder)
-        for path in paths:
-            self._load(path)
+        with self._lock:
+            for voice_id in self._voices.keys() - found.keys():
+                del self._voices[voice_id]
+            new = sorted(found.keys() - self._voices.keys() - self._invalid)
+        for voice_id in new:
+            self._load(found[voice_id])
 
     def _load(self, path: Path) -> None:
         """Load one voice file; log and ignore it if it is invalid (files may have been edited by hand)."""
@@ -207,10 +286,34 @@ class VoiceFolder:
             voice = _parse_record(path)
             if not self.recording(voice).is_file():
                 raise ValueError("its recording is missing")
+        except FileNotFoundError:  # another process deleted it
+            return
         except (OSError, ValueError, TypeError, RecursionError, InputError) as error:
             log.warning("ignoring voice file %s: %s", path, error)
+            self._invalid.add(path.stem)
             return
-        self._voices[voice.id] = voice
+        with self._lock:
+            self._voices[voice.id] = voice
+
+
+def new_voice(name: str, samples: npt.NDArray[np.float32], sample_rate_hz: int, transcript: str) -> UploadedVoice:
+    """The record of a new voice with mono `samples` [N]. `InputError` for an invalid name."""
+    name = validate_name(name)
+    data = np.ascontiguousarray(samples, dtype="<f4").tobytes()
+    recording = hashlib.blake2b(data, digest_size=_DIGEST_LENGTH // 2).hexdigest()
+    identity = json.dumps([name, transcript, recording]).encode()
+    return UploadedVoice(
+        id=f"{_ID_PREFIX}{hashlib.blake2b(identity, digest_size=_ID_LENGTH // 2).hexdigest()}",
+        name=name,
+        transcript=transcript,
+        recording=recording,
+        seconds=round(len(samples) / sample_rate_hz, 3),
+        created_s=int(time.time()),
+    )
+
+
+def _unknown_voice(name: str) -> ApiError:
+    return ApiError(404, "unknown_voice", f"no uploaded voice has the id or name {name[:80]!r}", param="voice")
 
 
 def _parse_record(path: Path) -> UploadedVoice:

@@ -127,7 +127,7 @@ def test_files_are_synced_and_only_readable_by_the_owner(folder: Path, monkeypat
     finally:
         os.umask(previous)
     assert order == ["fsync", "replace", "fsync"] * 2
-    assert [stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()] == [0o600, 0o600]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()] == [0o600] * 3  # and the lock file
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Annotated, Literal, ParamSpec
+from typing import Annotated, Literal, ParamSpec, TypeVar
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
@@ -24,6 +24,7 @@ from legato.server.voices import UploadedVoice, validate_name
 from legato.text.prompt import allowed_languages
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 log = logging.getLogger("legato.server")
 router = APIRouter()
@@ -100,9 +101,10 @@ async def upload(request: Request) -> JSONResponse:
     if any(name.lower() in model.names.speakers for model in models):
         raise InputError(f"{name!r} is a built-in voice of the model: choose another name", field="name")
     recording = check_recording(body.upload, state.config.reference_bytes)
+    began = await _on_disk(state, state.voices.snapshot, name)
     rate_hz = state.tts.sample_rate_hz
     samples = await state.bridge.in_thread(Pool.REFERENCE, load_reference, recording, rate_hz)
-    voice = await _on_disk(state, state.voices.add, name, samples, rate_hz, transcript)
+    voice = await _on_disk(state, state.voices.add, name, samples, rate_hz, transcript, began=began)
     _audit(request, "kept", voice)
     return JSONResponse(_voice_json(voice), status_code=201)
 
@@ -116,9 +118,7 @@ async def delete(request: Request, voice: str) -> dict[str, object]:
     return {"id": deleted.id, "name": deleted.name, "object": "audio.voice.deleted", "deleted": True}
 
 
-async def _on_disk(
-    state: ServerState, work: Callable[P, UploadedVoice], *args: P.args, **kwargs: P.kwargs
-) -> UploadedVoice:
+async def _on_disk(state: ServerState, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run disk work in a thread. A disk that hangs ends the request after `DISK_S`; the work may still finish later."""
     try:
         return await asyncio.wait_for(state.bridge.in_thread(Pool.DISK, work, *args, **kwargs), DISK_S)
