@@ -9,7 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from urllib.parse import quote, urlsplit
 
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from legato.client.events import SpeechEvent, parse_events
 
 _READ_BYTES = 64 * 1024
+_JSON = {"Content-Type": "application/json"}
 
 
 class ServerError(Exception):
@@ -84,6 +85,15 @@ class SpeechResponse:
         if rest:
             raise IncompleteResponseError("the body ended in the middle of a sample")
 
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines of the body, without their ends."""
+        rest = b""
+        for received in self:
+            *lines, rest = (rest + received).split(b"\n")
+            yield from lines
+        if rest:
+            yield rest
+
     def events(self) -> Iterator[SpeechEvent]:
         """Yield the server-sent events of the response."""
         return parse_events(iter(self))
@@ -119,12 +129,25 @@ class Client:
     def speak(self, text: str, *, response_format: str = "pcm", **options: object) -> SpeechResponse:
         """Synthesize `text`; returns when the response starts. `options`: other fields of the request body."""
         body = {"input": text, "response_format": response_format, **options}
-        headers = {"Content-Type": "application/json"}
-        return self._send("POST", "/v1/audio/speech", json.dumps(body).encode(), headers)
+        return self._send("POST", "/v1/audio/speech", json.dumps(body).encode(), _JSON)
 
     def speak_events(self, text: str, *, response_format: str = "pcm", **options: object) -> SpeechResponse:
         """Like `speak`, with server-sent events: read them with `events()`."""
         return self.speak(text, response_format=response_format, stream_format="sse", **options)
+
+    def speak_batch(
+        self, items: Sequence[str | Mapping[str, object]], **options: object
+    ) -> Iterator[dict[str, object]]:
+        """Synthesize many texts; yields the results as they are ready. The audio of each is in `audio_data` (base64).
+
+        `items`: texts, or objects with `input` and options of their own. `options`: for all items.
+        """
+        body = {"items": list(items), **options, "output": "jsonl"}
+        with self._send("POST", "/v1/audio/speech/batch", json.dumps(body).encode(), _JSON) as response:
+            for line in response.lines():
+                result = json.loads(line)
+                if "index" in result:
+                    yield result
 
     def models(self) -> list[dict[str, object]]:
         """The entries of `/v1/models`: the loaded model, then its aliases."""

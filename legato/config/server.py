@@ -51,6 +51,7 @@ class ServerConfig:
     Limits; larger requests are errors 413 or 422:
         `bodies_bytes`: all request bodies in memory at the same time; beyond it, requests are refused with 503.
         `body_bytes`, `text_characters`, `reference_bytes`: request body, text, reference recording.
+        `batch_characters`: texts of a batch together.
         `records`: number of requests that `/v1/requests/{id}` can report.
         `voices`: number of uploaded voices.
         `connections`: open connections, at most three quarters of the files that the process may open. Beyond it, the
@@ -60,6 +61,7 @@ class ServerConfig:
         `socket_utterances`: utterances of one socket that have not ended; more are an error 429.
     Timeouts in seconds:
         `request_s`: total time of a request.
+        `batch_s`: total time of a batch; each of its items has `request_s`.
         `stall_s`: time during which a client reads nothing.
         `idle_s`: time without messages or audio on a WebSocket.
         `text_s`: time without text for an utterance that waits for it; the utterance then fails (`text_timeout`).
@@ -98,8 +100,10 @@ class ServerConfig:
     bodies_bytes: int = 48 * 2**20
     body_bytes: int = 32 * 2**20
     text_characters: int = 20_000
+    batch_characters: int = 200_000
     reference_bytes: int = 20 * 2**20
     request_s: float = 900.0
+    batch_s: float = 14_400.0
     stall_s: float = 30.0
     idle_s: float = 300.0
     text_s: float = 60.0
@@ -135,6 +139,7 @@ class ServerConfig:
             "bodies_bytes",
             "body_bytes",
             "text_characters",
+            "batch_characters",
             "reference_bytes",
             "ahead_frames",
             "client_streams",
@@ -147,6 +152,7 @@ class ServerConfig:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}", field=name)
         timeouts = (
             "request_s",
+            "batch_s",
             "stall_s",
             "idle_s",
             "text_s",

@@ -28,7 +28,7 @@ from legato.server.errors import register_error_handlers
 from legato.server.keys import ApiKeys
 from legato.server.metrics import EngineSources, Metrics
 from legato.server.model_names import ModelNames
-from legato.server.openai import info, request_routes, speech, voice_routes
+from legato.server.openai import batch, info, request_routes, speech, voice_routes
 from legato.server.openai.schemas import ErrorBody
 from legato.server.request_records import RequestRecords
 from legato.server.speech_ws import socket as speech_socket
@@ -133,6 +133,7 @@ def limits_of_server(config: ServerConfig, engine: EngineConfig) -> dict[str, fl
 def _add_routes(app: FastAPI) -> None:
     """Register the routes of every protocol."""
     app.include_router(speech.router)
+    app.include_router(batch.router)
     app.include_router(voice_routes.router)
     app.include_router(info.router)
     app.include_router(request_routes.router)

@@ -32,7 +32,7 @@ from legato.server.request_records import new_request_id
 
 log = logging.getLogger("legato.server")
 
-LARGE_BODY_PATHS = ("/v1/audio/speech", "/v1/audio/voices")
+LARGE_BODY_PATHS = ("/v1/audio/speech", "/v1/audio/speech/batch", "/v1/audio/voices")
 """Routes that take recordings."""
 SMALL_BODY_BYTES = 64 * 1024
 """Body limit of all other routes."""

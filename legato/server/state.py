@@ -118,6 +118,11 @@ class ServerState:
         status = STOPPING if self.drain.requested else f"the server is not ready: {self.readiness.status}"
         raise ApiError(503, "not_ready", f"{status}; retry later", headers={"Retry-After": "2"})
 
+    def check_accepting(self) -> None:
+        """`ApiError` 503 if the server is shutting down."""
+        if self.drain.requested:
+            raise ApiError(503, "not_ready", f"{STOPPING}; retry later", headers={"Retry-After": "2"})
+
     def _first_fault(self, fault_of: Callable[[Readiness], str | None]) -> str | None:
         """The first fault of any model, with the model's id if there are several."""
         for state in self.models:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from legato.cli.serve import serve
 from legato.config.server import ServerConfig
+from legato.server.openai.batch_schema import parse_batch
 from legato.server.openai.schemas import SpeechRequestBody, parse_speech_request
 
 PAGE = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
@@ -24,9 +25,14 @@ def test_documented_commands_parse() -> None:
 
 def test_documented_bodies_are_valid() -> None:
     bodies = re.findall(r"-d '(\{.*?\})'", PAGE)
-    assert len(bodies) == 3
-    for body in bodies:
-        assert not parse_speech_request(json.loads(body), form=False).model_extra
+    assert len(bodies) == 4
+    for body in map(json.loads, bodies):
+        requests = (
+            [item.request() for item in parse_batch(body, "")[0]]
+            if "items" in body
+            else [parse_speech_request(body, form=False)]
+        )
+        assert not any(request.model_extra for request in requests)
 
 
 def test_all_fields_are_documented_and_all_options_exist() -> None:

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 def test_curl_examples(voice: Running, cloner: Running, tmp_path: Path) -> None:
     (tmp_path / "ann.wav").write_bytes(LOW)
-    assert len(COMMANDS) == 4
+    assert len(COMMANDS) == 5
     outputs = [
         run(["bash", "-euo", "pipefail", "-c", command], cloner if "ann.wav" in command else voice, tmp_path)
         for command in COMMANDS
@@ -72,7 +73,9 @@ def test_curl_examples(voice: Running, cloner: Running, tmp_path: Path) -> None:
     assert (tmp_path / "played.pcm").stat().st_size > 24_000
     for kind in ("speech.audio.delta", "speech.audio.timestamps", "speech.audio.done"):
         assert f'"type":"{kind}"' in outputs[2]
-    assert '"name":"Ann"' in outputs[3]
+    assert '"name":"Ann"' in outputs[4]
+    with zipfile.ZipFile(tmp_path / "speech.zip") as archive:
+        assert sorted(archive.namelist()) == ["0000.mp3", "0001-second.mp3", "results.json"]
     cloner.client().delete_voice("Ann")
 
 
