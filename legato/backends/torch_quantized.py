@@ -37,10 +37,11 @@ def torch_linear(linear: QuantizedLinear, kernels: TorchKernels, dtype: torch.dt
 
 
 class TorchInt8Linear(nn.Module):
-    """int8 weights times activations quantized to int8, accumulated in integers, so summation order does not matter.
+    """int8 weights times activations with one scale per row, as the sum of two int8 GEMMs.
 
-    Each input row has its own scale and is quantized to the range -levels to levels. `levels` is 127 with VNNI. Without
-    VNNI the kernel accumulates in 16 bits, so `levels` is 63 to avoid overflow.
+    The first GEMM multiplies the activations quantized to the range -levels to levels, the second what this rounding
+    left over, quantized to the same range. So rows with outliers keep their precision (docs/quantization.md). `levels`
+    is 127 with VNNI. Without VNNI the kernel accumulates in 16 bits, so `levels` is 63 to avoid overflow.
     """
 
     def __init__(self, linear: Int8Linear, *, levels: int) -> None:
@@ -53,18 +54,24 @@ class TorchInt8Linear(nn.Module):
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes that one call reads: the packed weights and one scale per output."""
-        return self.out_features * (self.in_features + 4)
+        """Bytes that one call reads: the packed weights, twice, and one scale per output."""
+        return 2 * self.out_features * (self.in_features + 4)
 
     def forward(self, x: Tensor) -> Tensor:
         """`x` [..., K] -> [..., N], computed in float32."""
         wide = x.float()
         peak = wide.abs().amax(-1, keepdim=True) + TINY
-        y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default(
-            wide / peak, 1 / self.levels, self.levels + 1, self._packed
-        )
-        y = y.mul_(peak)
+        unit = wide / peak
+        rest = unit - (unit * self.levels).round() / self.levels  # at most half a level
+        y = self._multiply(unit).add_(self._multiply(rest * 2 * self.levels), alpha=0.5 / self.levels).mul_(peak)
         return (y if self.bias is None else y + self.bias).to(x.dtype)
+
+    def _multiply(self, x: Tensor) -> Tensor:
+        """The GEMM of `x`, whose magnitudes are at most 1."""
+        y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default(
+            x, 1 / self.levels, self.levels + 1, self._packed
+        )
+        return y
 
 
 def _packed_int8(linear: Int8Linear) -> torch.ScriptObject:

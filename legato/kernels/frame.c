@@ -9,9 +9,9 @@
 
 typedef struct {
     const Stack *stack;
-    const Map *const *heads;                 /* for each book that is drawn */
+    const Linear *const *heads;                 /* for each book that is drawn */
     const float *const *embeddings;          /* [codes, given], of each book but the last */
-    const Map *projection;                   /* from `given` to `width`; none where they are equal */
+    const Linear *projection;                   /* from `given` to `width`; none where they are equal */
     const float *projection_bias, *norm;     /* [width] each */
     const float *cos, *sin;                  /* [books + 1, head_dim] */
     int64_t books, codes, width, given, head_dim;
@@ -205,7 +205,7 @@ static void embed(Team *team, const Predictor *p, const Work *work, int64_t rows
     for (int64_t r = 0; r < rows; r++)
         memcpy(to + r * p->given, p->embeddings[j] + codes[r * codes_row] * p->given, (size_t)p->given * sizeof(float));
     if (!p->projection) return;
-    run_map(team, p->projection, rows, to, work->x, work->ready, work->scales);
+    run_linear(team, p->projection, rows, to, work->x, work->ready, work->scales);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < p->width; i++) work->x[r * p->width + i] += p->projection_bias[i];
 }
@@ -220,7 +220,7 @@ int legato_frame(const Predictor *p, const Work *work, const Settings *settings,
     for (int64_t j = 0; j < p->books && !failed; j++) {
         if (j > 0) embed(&team, p, work, rows, j - 1, codes + j, Q);
         step(&team, p, work, rows, j > 0 ? j + 1 : 0, j + 2);
-        run_map(&team, p->heads[j], rows, work->normed, work->logits, work->ready, work->scales);
+        run_linear(&team, p->heads[j], rows, work->normed, work->logits, work->ready, work->scales);
         Draw d = {work->logits, 0, settings, noise + j + 1, codes + j + 1, finite, p->codes, Q, Q, 0, 0};
         failed = draw(&team, d, rows);
     }
@@ -232,8 +232,8 @@ int legato_frame(const Predictor *p, const Work *work, const Settings *settings,
 
 const FieldLayout *legato_lm_layout(void) {
     static const FieldLayout table[] = {
-        LAYOUT_OF(Map), FIELD_OF(Map, values), FIELD_OF(Map, scales), FIELD_OF(Map, sums), FIELD_OF(Map, n),
-            FIELD_OF(Map, k), FIELD_OF(Map, kind), FIELD_OF(Map, tiles),
+        LAYOUT_OF(Linear), FIELD_OF(Linear, weight), FIELD_OF(Linear, scale), FIELD_OF(Linear, row_sum),
+            FIELD_OF(Linear, out_features), FIELD_OF(Linear, in_features), FIELD_OF(Linear, dtype), FIELD_OF(Linear, use_amx),
         LAYOUT_OF(Layer), FIELD_OF(Layer, qkv), FIELD_OF(Layer, out), FIELD_OF(Layer, gate_up), FIELD_OF(Layer, down),
             FIELD_OF(Layer, input_norm), FIELD_OF(Layer, post_norm), FIELD_OF(Layer, q_norm), FIELD_OF(Layer, k_norm),
         LAYOUT_OF(Stack), FIELD_OF(Stack, layers), FIELD_OF(Stack, count), FIELD_OF(Stack, width),

@@ -1,5 +1,5 @@
 /* Vectors of float32 as wide as this CPU has them: 16 numbers with AVX-512, 8 with AVX2, else 4 by the compiler's own
-   means (Arm and others). What depends on the width stands here, but for products with few bits (bytes.c, fours.c).
+   means (Arm and others). What depends on the width stands here, but for products with few bits (linear_int8.c, linear_int4.c).
 
    In memory numbers are float32 or, where `half`, bfloat16. `+ - * /` and comparisons are the compiler's, number by
    number. */

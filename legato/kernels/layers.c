@@ -133,7 +133,7 @@ enum { RANGE_MACS = 65536, RANGE_OPERATIONS = 8192 };
 
 /* Maps with one input; their outputs are side by side in `y` [rows, outputs]. */
 typedef struct {
-    const Map *maps;
+    const Linear *linears;
     int64_t count, rows, outputs;
     const uint8_t *ready;
     const float *scales;
@@ -143,30 +143,30 @@ typedef struct {
 static void product_phase(const void *arg, Claim *claim) {
     const Product *p = arg;
     do {
-        int64_t unit = 0, column = 0; /* the first of the map */
+        int64_t unit = 0, column = 0; /* the first of the linear */
         for (int64_t i = 0; i < p->count; i++) {
-            const Map *map = p->maps + i;
-            int64_t step = output_step(map, p->rows), units = (map->n + step - 1) / step;
+            const Linear *linear = p->linears + i;
+            int64_t step = output_step(linear, p->rows), units = (linear->out_features + step - 1) / step;
             int64_t from = claim->from > unit ? claim->from - unit : 0, end = least(claim->end - unit, units);
             if (from < end)
-                multiply(map, p->rows, p->ready, p->scales, p->y + column, p->outputs, from * step,
-                         least(end * step, map->n));
+                multiply(linear, p->rows, p->ready, p->scales, p->y + column, p->outputs, from * step,
+                         least(end * step, linear->out_features));
             unit += units;
-            column += map->n;
+            column += linear->out_features;
         }
     } while (next_claim(claim));
 }
 
-static void product(Team *team, const Map *maps, int64_t count, int64_t rows, const uint8_t *ready, const float *scales,
-                    float *y) {
-    Product p = {maps, count, rows, 0, ready, scales, y};
-    int64_t units = 0, step = output_step(maps, rows);
+static void product(Team *team, const Linear *linears, int64_t count, int64_t rows, const uint8_t *ready,
+                    const float *scales, float *y) {
+    Product p = {linears, count, rows, 0, ready, scales, y};
+    int64_t units = 0, step = output_step(linears, rows);
     for (int64_t i = 0; i < count; i++) {
-        p.outputs += maps[i].n;
-        units += (maps[i].n + step - 1) / step;
+        p.outputs += linears[i].out_features;
+        units += (linears[i].out_features + step - 1) / step;
     }
     /* One row takes the time that its weights need from memory; eight rows take about as long. */
-    pool_run(team, product_phase, &p, units, grain_of(RANGE_MACS, step * maps->k * ((rows + 7) / 8)));
+    pool_run(team, product_phase, &p, units, grain_of(RANGE_MACS, step * linears->in_features * ((rows + 7) / 8)));
 }
 
 /* A call of the stack, and the layer that is computed now. */
@@ -179,10 +179,10 @@ typedef struct {
     int64_t rows, at;
     const Layer *layer;
     const float *more, *weight; /* of `norm_phase` */
-    const Map *next;            /* the map that reads the result */
+    const Linear *next;            /* the linear that reads the result */
 } Step;
 
-/* Adds `more` to the residual `x`, and prepares its norm for the next map. */
+/* Adds `more` to the residual `x`, and prepares its norm for the next linear. */
 static void norm_phase(const void *arg, Claim *claim) {
     const Step *step = arg;
     int64_t width = step->s->width;
@@ -197,7 +197,7 @@ static void norm_phase(const void *arg, Claim *claim) {
     while (next_claim(claim));
 }
 
-static void add_and_norm(Team *team, Step *step, const float *more, const float *weight, const Map *next) {
+static void add_and_norm(Team *team, Step *step, const float *more, const float *weight, const Linear *next) {
     step->more = more, step->weight = weight, step->next = next;
     pool_run(team, norm_phase, step, step->rows, grain_of(RANGE_OPERATIONS, step->s->width));
 }
@@ -230,17 +230,18 @@ static void attention(Team *team, const Step *step) {
     pool_run(team, attention_phase, step, s->kv_heads, grain_of(RANGE_OPERATIONS, seen * group * s->head_dim / 4));
 }
 
-/* Prepares what attention gave for the output map. */
+/* Prepares what attention gave for the output linear. */
 static void mixed_phase(const void *arg, Claim *claim) {
     const Step *step = arg;
-    const Map *map = &step->layer->out;
+    const Linear *linear = &step->layer->out;
     do
         for (int64_t r = claim->from; r < claim->end; r++)
-            prepare_row(map, step->room->mixed + r * map->k, r, step->rows, step->room->ready, step->room->scales);
+            prepare_row(linear, step->room->mixed + r * linear->in_features, r, step->rows, step->room->ready,
+                        step->room->scales);
     while (next_claim(claim));
 }
 
-/* SwiGLU of gate and up, prepared for the down map. */
+/* SwiGLU of gate and up, prepared for the down linear. */
 static void gate_phase(const void *arg, Claim *claim) {
     const Step *step = arg;
     const Room *room = step->room;
@@ -269,7 +270,7 @@ void run_layers(Team *team, const Stack *s, const Cache *cache, const Room *room
         const Layer *layer = step.layer = s->layers + step.at;
         product(team, layer->qkv, 3, rows, room->ready, room->scales, room->wide);
         attention(team, &step);
-        pool_run(team, mixed_phase, &step, rows, grain_of(RANGE_OPERATIONS, layer->out.k));
+        pool_run(team, mixed_phase, &step, rows, grain_of(RANGE_OPERATIONS, layer->out.in_features));
         product(team, &layer->out, 1, rows, room->ready, room->scales, room->narrow);
         add_and_norm(team, &step, room->narrow, layer->post_norm, layer->gate_up);
         product(team, layer->gate_up, 2, rows, room->ready, room->scales, room->wide);
@@ -288,7 +289,7 @@ void legato_layers(const Stack *s, const Cache *cache, const Room *room, int64_t
 }
 
 typedef struct {
-    const Map *map;
+    const Linear *linear;
     const float *x;
     int64_t rows;
     uint8_t *ready;
@@ -299,23 +300,25 @@ static void prepare_phase(const void *arg, Claim *claim) {
     const Preparation *p = arg;
     do
         for (int64_t r = claim->from; r < claim->end; r++)
-            prepare_row(p->map, p->x + r * p->map->k, r, p->rows, p->ready, p->scales);
+            prepare_row(p->linear, p->x + r * p->linear->in_features, r, p->rows, p->ready, p->scales);
     while (next_claim(claim));
 }
 
-void run_map(Team *team, const Map *map, int64_t rows, const float *x, float *y, uint8_t *ready, float *scales) {
-    Preparation p = {map, x, rows, ready, scales};
-    pool_run(team, prepare_phase, &p, rows, grain_of(RANGE_OPERATIONS, map->k));
-    product(team, map, 1, rows, ready, scales, y);
+void run_linear(Team *team, const Linear *linear, int64_t rows, const float *x, float *y, uint8_t *ready,
+                float *scales) {
+    Preparation p = {linear, x, rows, ready, scales};
+    pool_run(team, prepare_phase, &p, rows, grain_of(RANGE_OPERATIONS, linear->in_features));
+    product(team, linear, 1, rows, ready, scales, y);
 }
 
-void legato_map(const Map *map, int64_t rows, int64_t threads, const float *x, float *y, uint8_t *ready, float *scales) {
+void legato_map(const Linear *linear, int64_t rows, int64_t threads, const float *x, float *y, uint8_t *ready,
+                float *scales) {
     Team team = pool_enter(threads);
-    run_map(&team, map, rows, x, y, ready, scales);
+    run_linear(&team, linear, rows, x, y, ready, scales);
     pool_leave(&team);
 }
 
-int64_t legato_prepared(const Map *map, int64_t rows) { return prepared_rows(map, rows); }
+int64_t legato_prepared(const Linear *linear, int64_t rows) { return prepared_bytes(linear, rows); }
 
 /* Whether this process may use AMX tiles. */
 int64_t legato_tiles(void) { return ask_for_tiles(); }

@@ -1,11 +1,11 @@
 /* A stack of decoder layers and what it computes in, for layers.c and frame.c. structs.py mirrors the structs. */
 
 #pragma once
-#include "products.h"
+#include "linear_formats.h"
 #include "thread_pool.h"
 
 typedef struct {
-    Map qkv[3], out, gate_up[2], down; /* joint ones come first, and what is in them has no outputs */
+    Linear qkv[3], out, gate_up[2], down; /* joint ones come first, and what is in them has no outputs */
     const float *input_norm, *post_norm, *q_norm, *k_norm;
 } Layer;
 
@@ -38,11 +38,13 @@ void legato_layers(const Stack *s, const Cache *cache, const Room *room, int64_t
                    const float *cos, const float *sin);
 
 /* `x` [rows, k] -> `y` [rows, n]; `ready` and `scales` are scratch. */
-void run_map(Team *team, const Map *map, int64_t rows, const float *x, float *y, uint8_t *ready, float *scales);
-void legato_map(const Map *map, int64_t rows, int64_t threads, const float *x, float *y, uint8_t *ready, float *scales);
+void run_linear(Team *team, const Linear *linear, int64_t rows, const float *x, float *y, uint8_t *ready,
+                float *scales);
+void legato_map(const Linear *linear, int64_t rows, int64_t threads, const float *x, float *y, uint8_t *ready,
+                float *scales);
 
-/* Bytes of `rows` prepared rows of a map. */
-int64_t legato_prepared(const Map *map, int64_t rows);
+/* Bytes of `rows` prepared rows of a linear. */
+int64_t legato_prepared(const Linear *linear, int64_t rows);
 
 static inline float dot(const float *a, const float *b, int64_t d) {
     Floats sum = {0};

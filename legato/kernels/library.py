@@ -39,12 +39,12 @@ def self_test(loaded: CDLL) -> str | None:
 
     So a library that raises or computes something else is found when it is loaded, and not by the first stream.
     """
-    K, N = 64, 3
+    K, N, LEVELS = 64, 3, 127 * 128  # as in linear.h
     x = [(7 * i) % 23 - 11.0 for i in range(K)]
     weight = [(5 * i) % 17 - 8 for i in range(N * K)]
     rows = [weight[n * K : (n + 1) * K] for n in range(N)]
     values, scales, sums = (c_int8 * len(weight))(*weight), (c_float * N)(0.5, 0.5, 0.5), (c_int32 * N)(*map(sum, rows))
-    args = structs.Map(addressof(values), addressof(scales), addressof(sums), N, K, structs.INT8, 0)
+    args = structs.Linear(addressof(values), addressof(scales), addressof(sums), N, K, structs.INT8, 0)
     inputs, outputs, input_scale = (c_float * K)(*x), (c_float * N)(), c_float()
     try:
         prepared = create_string_buffer(int(loaded.legato_prepared(byref(args), c_int64(1))))
@@ -52,8 +52,8 @@ def self_test(loaded: CDLL) -> str | None:
     except Exception as error:  # boundary: whatever the library raises, PyTorch computes instead
         return f"{type(error).__name__}: {error}"
     peak = max(map(abs, x))
-    quantized = [round(value * 127 / peak) for value in x]
-    exact = [0.5 * peak / 127 * sum(a * b for a, b in zip(quantized, row, strict=True)) for row in rows]
+    quantized = [round(value * LEVELS / peak) for value in x]
+    exact = [0.5 * peak / LEVELS * sum(a * b for a, b in zip(quantized, row, strict=True)) for row in rows]
     if any(abs(got - wanted) > 1e-4 * abs(wanted) + 1e-4 for got, wanted in zip(outputs, exact, strict=True)):
         return f"an int8 linear gave {list(outputs)} instead of {exact}"
     return None

@@ -1,6 +1,6 @@
 """ctypes mirrors of the C structs that describe the language model's layers, cache and scratch to the kernels.
 
-Field names and order are those of `maps.h`, `layers.h` and `frame.c`; `struct_layout.py` compares the two at load.
+Field names and order are those of `linear.h`, `layers.h` and `frame.c`; `struct_layout.py` compares the two at load.
 """
 
 from __future__ import annotations
@@ -8,23 +8,26 @@ from __future__ import annotations
 from ctypes import POINTER, Structure, c_float, c_int64, c_void_p
 
 INT8, BFLOAT16, INT4, FLOAT32 = range(4)
-"""Weight formats of a `Map`, in the order of the enum in `maps.h`."""
+"""Weight formats of a `Linear`, in the order of the enum in `linear.h`."""
+MAX_INT8_INPUTS = 8192
+"""`MAX_INPUTS` in `linear.h`."""
 
 
-class Map(Structure):
-    """A linear layer [n, k] and the format of its weights.
+class Linear(Structure):
+    """A linear layer and the format of its weights.
 
-    INT8 has a scale and a sum per output, INT4 a step and a middle per group. BFLOAT16 and FLOAT32 have values only.
+    INT8 has a scale and a sum per output, INT4 a scale and a zero point per group. BFLOAT16 and FLOAT32 have weights
+    only.
     """
 
     _fields_ = (
-        ("values", c_void_p),
-        ("scales", c_void_p),
-        ("sums", c_void_p),
-        ("n", c_int64),
-        ("k", c_int64),
-        ("kind", c_int64),
-        ("tiles", c_int64),
+        ("weight", c_void_p),
+        ("scale", c_void_p),
+        ("row_sum", c_void_p),
+        ("out_features", c_int64),
+        ("in_features", c_int64),
+        ("dtype", c_int64),
+        ("use_amx", c_int64),
     )
 
 
@@ -35,10 +38,10 @@ class Layer(Structure):
     """
 
     _fields_ = (
-        ("qkv", Map * 3),
-        ("out", Map),
-        ("gate_up", Map * 2),
-        ("down", Map),
+        ("qkv", Linear * 3),
+        ("out", Linear),
+        ("gate_up", Linear * 2),
+        ("down", Linear),
         ("input_norm", c_void_p),
         ("post_norm", c_void_p),
         ("q_norm", c_void_p),
@@ -150,4 +153,4 @@ class First(Structure):
     )
 
 
-ALL = (Map, Layer, Stack, Cache, Room, Predictor, Work, Settings, First)
+ALL = (Linear, Layer, Stack, Cache, Room, Predictor, Work, Settings, First)

@@ -54,14 +54,14 @@ def test_int4_error_is_half_a_step() -> None:
     assert error.max() > 0.2 * steps.max()
 
 
-@pytest.mark.parametrize(("bits", "limit"), [(8, 0.02), (4, 0.01)])
+@pytest.mark.parametrize(("bits", "limit"), [(8, 2e-4), (4, 0.01)])
 @pytest.mark.parametrize("kernels", [HERE, NO_KERNELS, TorchKernels(int8=HERE.int8, vnni=False, int4=False)])
 def test_all_implementations_use_the_stored_weights(bits: int, limit: float, kernels: TorchKernels) -> None:
     """Within the quantization error of the input; control: other weights differ by more."""
     linear = torch_linear(quantized(bits), kernels, torch.float32)
     x = rows(5)
     with torch.inference_mode():
-        assert relative(linear(x), x @ quantized(bits).dense().T) < limit * (1 if kernels.vnni else 2)
+        assert relative(linear(x), x @ quantized(bits).dense().T) < limit * (1 if kernels.vnni else 4)
         assert relative(linear(x), x @ weight(9).T) > 0.3
     # The int4 kernel returns bfloat16.
     assert torch.allclose(

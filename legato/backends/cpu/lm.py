@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from legato.kernels.library import Library
-from legato.kernels.structs import BFLOAT16, FLOAT32, INT4, INT8, Cache, Layer, Map, Room, Stack
+from legato.kernels.structs import BFLOAT16, FLOAT32, INT4, INT8, MAX_INT8_INPUTS, Cache, Layer, Linear, Room, Stack
 from legato.kernels.threads import num_threads
 from legato.models.layers.decoder_layer import DecoderLayer, GroupedAttention, KVLocations, KVView, Layers, run_layers
 from legato.models.layers.mlp import SwiGLU
@@ -25,8 +25,8 @@ from legato.weights.quantization import KEPT
 from legato.weights.quantized_linear import FusedAttention, FusedSwiGLU, Int4Linear, Int8Linear
 
 _SUMMED_OUTPUTS = 64
-MAX_QUERIES_PER_KEY_HEAD = 64
 """Output channels that are summed at a time."""
+MAX_QUERIES_PER_KEY_HEAD = 64
 _Language = TypeVar("_Language", bound=nn.Module)
 
 
@@ -38,7 +38,9 @@ def native_language(language: _Language, library: Library) -> _Language:
 
     def replacement(name: str, child: nn.Module) -> nn.Module | None:
         if isinstance(child, Int8Linear | Int4Linear):
-            return native_linear(child, library)
+            # Sums of more int8 products could overflow.
+            too_wide = isinstance(child, Int8Linear) and child.in_features > MAX_INT8_INPUTS
+            return None if too_wide else native_linear(child, library)
         if isinstance(child, nn.Linear):
             native = child.weight.dtype == torch.bfloat16 and child.weight.is_contiguous() and name not in KEPT
             return native_linear(child, library) if native else None
@@ -53,7 +55,7 @@ class NativeLinearBase(nn.Module):
     """A linear computed in C. `args` describes it to the kernels and is valid while this module is alive."""
 
     bias: Tensor | None
-    args: Map
+    args: Linear
 
     def __init__(self, inputs: int, outputs: int, library: Library) -> None:
         super().__init__()
@@ -78,36 +80,36 @@ class NativeLinearBase(nn.Module):
 
 
 class NativeInt8Linear(NativeLinearBase):
-    """int8 weights times activations quantized to int8 with one scale per row, accumulated in int32."""
+    """int8 weights times activations quantized to 15 bits with one scale per row, accumulated exactly."""
 
     def __init__(self, linear: Int8Linear, library: Library) -> None:
         super().__init__(linear.in_features, linear.out_features, library)
         self.values, self.scales, self.bias = linear.values, linear.scales, linear.bias
         self.sums: Tensor
         self.register_buffer("sums", _channel_sums(linear.values), persistent=False)
-        self.args = Map(
-            values=self.values.data_ptr(),
-            scales=self.scales.data_ptr(),
-            sums=self.sums.data_ptr(),
-            n=self.out_features,
-            k=self.in_features,
-            kind=INT8,
-            tiles=int(library.amx),
+        self.args = Linear(
+            weight=self.values.data_ptr(),
+            scale=self.scales.data_ptr(),
+            row_sum=self.sums.data_ptr(),
+            out_features=self.out_features,
+            in_features=self.in_features,
+            dtype=INT8,
+            use_amx=int(library.amx),
         )
 
 
 class NativeInt4Linear(NativeLinearBase):
-    """int4 weights with a scale and a zero point per group, times activations quantized to int8 per row."""
+    """int4 weights with a scale and a zero point per group, times activations quantized to int8 in the same groups."""
 
     def __init__(self, linear: Int4Linear, library: Library) -> None:
         super().__init__(linear.in_features, linear.out_features, library)
         self.values, self.affine, self.bias = linear.values, linear.affine, None
-        self.args = Map(
-            values=self.values.data_ptr(),
-            scales=self.affine.data_ptr(),
-            n=self.out_features,
-            k=self.in_features,
-            kind=INT4,
+        self.args = Linear(
+            weight=self.values.data_ptr(),
+            scale=self.affine.data_ptr(),
+            out_features=self.out_features,
+            in_features=self.in_features,
+            dtype=INT4,
         )
 
 
@@ -120,8 +122,12 @@ class NativeLinear(NativeLinearBase):
     def __init__(self, linear: nn.Linear, library: Library) -> None:
         super().__init__(linear.in_features, linear.out_features, library)
         self.weight, self.bias = linear.weight, linear.bias
-        kind = BFLOAT16 if self.weight.dtype == torch.bfloat16 else FLOAT32
-        self.args = Map(values=self.weight.data_ptr(), n=self.out_features, k=self.in_features, kind=kind)
+        self.args = Linear(
+            weight=self.weight.data_ptr(),
+            out_features=self.out_features,
+            in_features=self.in_features,
+            dtype=BFLOAT16 if self.weight.dtype == torch.bfloat16 else FLOAT32,
+        )
 
 
 def native_linear(linear: Int8Linear | Int4Linear | nn.Linear, library: Library) -> NativeLinearBase:
@@ -145,7 +151,7 @@ class NativeLayers(Layers):
         attention = _parts(layers[0])[0]
         down = described[0].down
         heads, kv_heads, d = attention.heads, attention.kv_heads, attention.head_dim
-        self._qkv_size, self._inner, self._attended_size = (heads + 2 * kv_heads) * d, down.k, heads * d
+        self._qkv_size, self._inner, self._attended_size = (heads + 2 * kv_heads) * d, down.in_features, heads * d
         self._group = heads // kv_heads
         self._prepared_row = max(
             library.prepared(byref(each), ctypes.c_int64(1)) for layer in described for each in _linears(layer)
@@ -153,8 +159,8 @@ class NativeLayers(Layers):
         self.stack = Stack(
             layers=self._layer_args,
             count=len(layers),
-            width=down.n,
-            inner=down.k,
+            width=down.out_features,
+            inner=down.in_features,
             heads=heads,
             kv_heads=kv_heads,
             head_dim=d,
@@ -252,9 +258,9 @@ def _layer(layer: nn.Module, norms: list[Tensor]) -> Layer:
     gate_up = [mlp.gate_up_proj] if isinstance(mlp, FusedSwiGLU) else [mlp.gate_proj, mlp.up_proj]
     input_norm, post_norm, q_norm, k_norm = (norm.data_ptr() for norm in norms)
     return Layer(
-        qkv=(Map * 3)(*(_args(each) for each in qkv)),
+        qkv=(Linear * 3)(*(_args(each) for each in qkv)),
         out=_args(attention.o_proj),
-        gate_up=(Map * 2)(*(_args(each) for each in gate_up)),
+        gate_up=(Linear * 2)(*(_args(each) for each in gate_up)),
         down=_args(mlp.down_proj),
         input_norm=input_norm,
         post_norm=post_norm,
@@ -276,11 +282,11 @@ def _parts(layer: nn.Module) -> tuple[GroupedAttention, SwiGLU]:
     return layer.self_attn, layer.mlp
 
 
-def _linears(layer: Layer) -> Iterator[Map]:
+def _linears(layer: Layer) -> Iterator[Linear]:
     yield from (*layer.qkv, layer.out, *layer.gate_up, layer.down)
 
 
-def _args(module: nn.Module) -> Map:
+def _args(module: nn.Module) -> Linear:
     assert isinstance(module, NativeLinearBase)
     return module.args
 

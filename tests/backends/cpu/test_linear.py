@@ -37,8 +37,9 @@ def test_sums_are_exact(inputs: int, outputs: int, rows: int) -> None:
     linear, x = made(inputs, outputs, rows)
     got = linear(x)
     peaks = x.abs().amax(1, keepdim=True)
-    numbers = (x * (torch.full_like(peaks, 127) / peaks)).round()
-    wanted = (numbers.long() @ linear.values.long().T).float() * linear.scales * (peaks / 127)
+    levels = 127 * 128
+    numbers = (x * (torch.full_like(peaks, levels) / peaks)).round()
+    wanted = (numbers.double() @ linear.values.double().T).float() * linear.scales * (peaks / levels)
     assert torch.equal(got, wanted)
 
 
