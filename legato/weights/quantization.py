@@ -18,6 +18,8 @@ from legato.config.quantization import AUTO, CHOICES, INT4, INT8, NONE
 from legato.errors import UnsupportedError
 from legato.models.layers.decoder_layer import GroupedAttention
 from legato.models.layers.mlp import SwiGLU
+from legato.models.layers.norm import RMSNorm
+from legato.weights.equalization import Equalization, equalization
 from legato.weights.module_tree import replace_modules, shallow_copy
 from legato.weights.quantized_linear import (
     FusedAttention,
@@ -72,22 +74,27 @@ def choose_quantization(requested: str, stored: str, device: str, *, fast_int8: 
     return QuantChoice(mode, f"quant {mode} (as stored)" if stored != NONE else f"quant {mode}")
 
 
-def quantize_modules(module: _Module, mode: str) -> _Module:
+def quantize_modules(module: _Module, mode: str, scales: Equalization | None = None) -> _Module:
     """A copy of `module` with quantized linears; meta linears become meta quantized linears. `module` is unchanged.
 
-    With int4, linears outside the layers, which are read once per frame, get int8.
+    With int4, linears outside the layers, which are read once per frame, get int8. `scales`: the `equalization` of
+    `module`, if it was computed before. It changes norms as well.
     """
+    equalized = equalization(module) if scales is None else scales
+
+    def fused(linears: Sequence[nn.Module], mode: str) -> QuantizedLinear:
+        return _fused([each for each in linears if isinstance(each, nn.Linear)], mode, equalized)
 
     def quantized(name: str, child: nn.Module) -> nn.Module | None:
         if isinstance(child, GroupedAttention):
-            qkv = _fused((child.q_proj, child.k_proj, child.v_proj), mode)
-            return FusedAttention(child, qkv, _fused((child.o_proj,), mode))
+            return FusedAttention(
+                child, fused((child.q_proj, child.k_proj, child.v_proj), mode), fused((child.o_proj,), mode)
+            )
         if isinstance(child, SwiGLU):
-            gate_up = _fused((child.gate_proj, child.up_proj), mode)
-            return FusedSwiGLU(gate_up, _fused((child.down_proj,), mode))
+            return FusedSwiGLU(fused((child.gate_proj, child.up_proj), mode), fused((child.down_proj,), mode))
         if isinstance(child, nn.Linear) and name not in KEPT and name not in _OF_LAYERS:
-            return _fused((child,), INT8)
-        return None
+            return fused((child,), INT8)
+        return equalized.norm(child) if isinstance(child, RMSNorm) else None
 
     return replace_modules(module, quantized)
 
@@ -123,14 +130,13 @@ def dequantized_copy(module: _Module) -> _Module:
     return shell
 
 
-def _fused(linears: Sequence[nn.Module], mode: str) -> QuantizedLinear:
+def _fused(linears: Sequence[nn.Linear], mode: str, scales: Equalization) -> QuantizedLinear:
     """One quantized linear of several with the same input, their outputs one after another."""
-    dense = [each for each in linears if isinstance(each, nn.Linear)]
-    in_features, out_features = dense[0].in_features, sum(each.out_features for each in dense)
-    bias, small = dense[0].bias, mode == INT4 and fits_int4(in_features, out_features)
-    if dense[0].weight.is_meta:
+    in_features, out_features = linears[0].in_features, sum(each.out_features for each in linears)
+    bias, small = linears[0].bias, mode == INT4 and fits_int4(in_features, out_features)
+    if linears[0].weight.is_meta:
         if small:
             return Int4Linear(in_features, out_features)
         return Int8Linear(in_features, out_features, bias=bias is not None)
-    weight = torch.cat([each.weight.detach() for each in dense])
+    weight = torch.cat([scales.weight(each) for each in linears])
     return to_int4(weight) if small else to_int8(weight, None if bias is None else bias.detach())

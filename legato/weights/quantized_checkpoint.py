@@ -17,7 +17,9 @@ from legato.config.checkpoint import read_model_config
 from legato.config.codec_checkpoint import CODEC_FOLDER, codec_location
 from legato.config.quantization import KEY, METHOD, NONE, STORED
 from legato.errors import InputError, UnsupportedError
+from legato.models.layers.norm import RMSNorm
 from legato.weights import name_mapping as names
+from legato.weights.equalization import equalization
 from legato.weights.loading import load_model
 from legato.weights.quantization import quantize_modules, quantized_names
 from legato.weights.quantized_linear import Int4Linear, Int8Linear
@@ -54,7 +56,7 @@ def write_quantized(source: Path, folder: Path, mode: str) -> int:
 
 
 def quantized_tensors(source: Path, mode: str) -> dict[str, Tensor]:
-    """All tensors of the main file by name; those that are not quantized are unchanged."""
+    """All tensors of the main file by name. Of those that are not quantized, only norms change, by powers of two."""
     model = load_model(source, talker_dtype="bfloat16")
     parts: dict[str, nn.Module] = {names.TALKER: model.talker, names.CODE_PREDICTOR: model.code_predictor}
     dropped = {prefix + name for prefix, part in parts.items() for name in quantized_names(part)}
@@ -63,7 +65,12 @@ def quantized_tensors(source: Path, mode: str) -> dict[str, Tensor]:
         with safe_open(str(file), framework="pt") as reader:
             tensors |= {name: reader.get_tensor(name) for name in reader.keys() if name not in dropped}  # noqa: SIM118
     for prefix, part in parts.items():
-        for path, linear in quantize_modules(part, mode).named_modules():
+        scales = equalization(part)
+        for path, linear in quantize_modules(part, mode, scales).named_modules():
             if isinstance(linear, Int8Linear | Int4Linear):
                 tensors |= {f"{prefix}{path}.{name}": tensor for name, tensor in linear.state_dict().items()}
+        for path, norm in part.named_modules():
+            if isinstance(norm, RMSNorm) and norm in scales.divisors:
+                stored = tensors[f"{prefix}{path}.weight"]  # not the loaded one, which may be rounded
+                tensors[f"{prefix}{path}.weight"] = stored / scales.divisors[norm].to(stored)
     return tensors
