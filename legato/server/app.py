@@ -22,9 +22,11 @@ from legato.errors import InputError
 from legato.server.auth import AuthMiddleware
 from legato.server.bridge import Bridge
 from legato.server.client_limits import ClientStreams
+from legato.server.dashscope import generation
 from legato.server.dashscope import socket as realtime
 from legato.server.drain import Drain
 from legato.server.errors import register_error_handlers
+from legato.server.finished_files import FinishedFiles
 from legato.server.keys import ApiKeys
 from legato.server.metrics import EngineSources, Metrics
 from legato.server.model_names import ModelNames
@@ -139,6 +141,8 @@ def _add_routes(app: FastAPI) -> None:
     app.include_router(request_routes.router)
     speech_socket.add_routes(app)
     realtime.add_routes(app)
+    app.state.finished_files = FinishedFiles()
+    app.include_router(generation.router)
     pages.add_routes(app)
 
 

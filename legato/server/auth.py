@@ -1,9 +1,10 @@
 """ASGI middleware for every HTTP and WebSocket connection: request id, host and origin checks, CORS, API key, body size
 limit, access log.
 
-It wraps the whole application and keeps no state between connections. Health checks and the static files of the web
-page need no key; the page asks the user for the key and sends it with its API calls. Order, from the outside: request
-id and log, origin, CORS (answers preflight requests, which cannot carry a key), host, size, key.
+It wraps the whole application and keeps no state between connections. Health checks, files whose URL is a secret, and
+the static files of the web page need no key; the page asks the user for the key and sends it with its API calls. Order,
+from the outside: request id and log, origin, CORS (answers preflight requests, which cannot carry a key), host, size,
+key.
 """
 
 from __future__ import annotations
@@ -32,14 +33,19 @@ from legato.server.request_records import new_request_id
 
 log = logging.getLogger("legato.server")
 
-LARGE_BODY_PATHS = ("/v1/audio/speech", "/v1/audio/speech/batch", "/v1/audio/voices")
-"""Routes that take recordings."""
+LARGE_BODY_PATHS = (
+    "/v1/audio/speech",
+    "/v1/audio/speech/batch",
+    "/v1/audio/voices",
+    "/api/v1/services/aigc/multimodal-generation/generation",
+)
+"""Routes that take recordings or long texts."""
 SMALL_BODY_BYTES = 64 * 1024
 """Body limit of all other routes."""
 COSTLY_GET_PATHS = ("/v1/audio/speech",)
 """Routes on which GET computes: pages of other origins could load them without a script, and without `Origin`."""
 PUBLIC_PATHS = ("/health", "/ready", "/", "/favicon.ico")
-PUBLIC_PREFIXES = ("/web/",)
+PUBLIC_PREFIXES = ("/web/", "/v1/audio/files/")
 SUBPROTOCOL_KEY = "openai-insecure-api-key."
 """Browsers cannot set WebSocket headers. By OpenAI's convention the key is part of a subprotocol name instead."""
 EXPOSED_HEADERS = (

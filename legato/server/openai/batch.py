@@ -26,6 +26,7 @@ from legato.server.openai.batch_schema import MEDIA_TYPES, BatchItem, batch_sche
 from legato.server.openai.whole_speech import synthesize
 from legato.server.request_records import RequestRecord
 from legato.server.state import ServerState, state_of
+from legato.types import Packet
 
 log = logging.getLogger("legato.server")
 router = APIRouter()
@@ -143,7 +144,7 @@ class BatchResponse(Response):
             body = item.request()
             while True:
                 try:
-                    speaking = synthesize(self._state, body, record, client=self._client, on_frames=self._on_frames)
+                    speaking = synthesize(self._state, body, record, client=self._client, on_packet=self._on_packet)
                     return ItemResult(item, record, await asyncio.wait_for(speaking, limit_s), None)
                 except ApiError as error:
                     if error.status != 429:
@@ -159,8 +160,8 @@ class BatchResponse(Response):
             log.exception("%s failed", record.id)
             return ItemResult(item, record, None, internal_error(record.id))
 
-    def _on_frames(self, frames: int) -> None:
-        self._counters.frames += frames
+    def _on_packet(self, packet: Packet) -> None:
+        self._counters.frames += packet.frames
 
     def _count(self, result: ItemResult) -> None:
         self._counters.done += 1

@@ -18,7 +18,7 @@ from legato.server.openai.speech_request import build_request, check_options, ch
 from legato.server.request_records import RequestRecord
 from legato.server.session_json import words_json
 from legato.server.state import ServerState
-from legato.types import FinishReason
+from legato.types import FinishReason, Packet
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,16 @@ async def synthesize(
     record: RequestRecord,
     *,
     client: str,
-    on_frames: Callable[[int], None] = lambda _: None,
+    on_packet: Callable[[Packet], None] = lambda _: None,
 ) -> SpokenFile:
-    """Speak `body.input` and return the file. `on_frames` is called with the frames of each packet.
+    """Speak `body.input` and return the file. `on_packet` is called with each packet.
 
     Raises `ApiError` for every failure. `record` has the outcome; the caller stores it.
     """
     default.records.add(record)
     default.metrics.request_started(record.route)
     try:
-        return await _speak(default, body, record, client, on_frames)
+        return await _speak(default, body, record, client, on_packet)
     except (LegatoError, ApiError) as error:
         failure = api_error(error, record.id) if isinstance(error, LegatoError) else error
         record.status = "failed" if failure.status >= 500 else "refused"
@@ -63,7 +63,7 @@ async def _speak(
     body: SpeechRequestBody,
     record: RequestRecord,
     client: str,
-    on_frames: Callable[[int], None],
+    on_packet: Callable[[Packet], None],
 ) -> SpokenFile:
     state = default.for_model(body.model)
     state.check_ready()
@@ -88,7 +88,7 @@ async def _speak(
                     record.input_tokens = stream.handle.text_tokens
                     if packet.finish_reason is not None:
                         record.finish_reason = packet.finish_reason.value
-                    on_frames(packet.frames)
+                    on_packet(packet)
                 codec = state.tts.model.config.codec
                 words = stream.handle.words(codec.frame_samples) if body.word_timestamps else []
         finally:

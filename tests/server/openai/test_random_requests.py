@@ -42,7 +42,8 @@ def operations(speaker: Running) -> dict[str, Operation]:
 OPERATIONS = [
     *("POST /v1/audio/speech", "GET /v1/audio/voices", "POST /v1/audio/voices", "DELETE /v1/audio/voices/{voice}"),
     *("GET /v1/audio/speech", "GET /v1/audio/models", "GET /v1/models", "GET /v1/models/{model}"),
-    *("GET /v1/requests/{request_id}", "POST /v1/audio/speech/batch"),
+    *("GET /v1/requests/{request_id}", "POST /v1/audio/speech/batch", "GET /v1/audio/files/{name}"),
+    "POST /api/v1/services/aigc/multimodal-generation/generation",
     *("POST /v1/requests/{request_id}/playout", "GET /health", "GET /ready", "GET /metrics"),
 ]
 WITHOUT_PARAMETERS = {name for name in OPERATIONS if "{" not in name and not name.startswith("POST")}
