@@ -1,6 +1,8 @@
 # CPU server with the embedded voice. Build from a checkout: docker build -t legato .
 FROM python:3.12-slim
 
+# Extras to install: `server`, or `server,cluster` for `legato cluster serve` (deploy/).
+ARG EXTRAS=server
 ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
 # The C compiler builds the native kernels for the CPU of the container; without it the server uses slower PyTorch kernels.
@@ -16,7 +18,7 @@ RUN pip install --index-url https://download.pytorch.org/whl/cpu "$(grep '^torch
 
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY legato ./legato
-RUN pip install -c constraints.txt '.[server]' \
+RUN pip install -c constraints.txt ".[$EXTRAS]" \
     && useradd --create-home --uid 10001 legato \
     && mkdir /data \
     && chown legato /data

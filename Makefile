@@ -18,6 +18,7 @@ VENV := .venv
 PARITY_VENV := .venv-parity
 VOICE_VENV := .venv-voice
 DOCS_VENV := .venv-docs
+CLUSTER_VENV := .venv-cluster
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PARITY_PIP := $(PARITY_VENV)/bin/python -m pip --disable-pip-version-check --quiet
@@ -28,18 +29,20 @@ DEV := $(VENV)/dev.stamp
 PARITY := $(PARITY_VENV)/made.stamp
 VOICE := $(VOICE_VENV)/made.stamp
 DOCS := $(DOCS_VENV)/made.stamp
+CLUSTER := $(CLUSTER_VENV)/made.stamp
 
 # Passed through the environment, so that quotes and dollar signs in the text are preserved.
 export LEGATO_SAY_TEXT := $(value TEXT)
 
 .DEFAULT_GOAL := help
-.PHONY: help say test test-sanitizers check format docs docs-serve parity parity-full voice clean clean-all
+.PHONY: help say test test-cluster test-sanitizers check format docs docs-serve parity parity-full voice clean clean-all
 
 help:
 	@echo 'Legato: exact streaming inference for Qwen3-TTS-class speech models'
 	@echo
 	@echo '  make say TEXT="Hello from Legato."   synthesize with the embedded voice; writes out.wav'
 	@echo '  make test                            run all tests (ARGS="-k codec -x" is passed to pytest)'
+	@echo '  make test-cluster                    run the cluster tests, with two replicas on Ray Serve, in a separate environment'
 	@echo '  make test-sanitizers                 run the C tests of the thread pool under ASan, UBSan and TSan'
 	@echo '  make check                           check lint, formatting and types'
 	@echo '  make format                          fix lint and formatting'
@@ -62,6 +65,9 @@ say: $(RUN)
 
 test: $(DEV)
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-cluster: $(CLUSTER)
+	@$(CLUSTER_VENV)/bin/python -m pytest tests/cluster $(ARGS)
 
 # The kernels' thread pool under the address, undefined behaviour and thread sanitizers, with 1, 2 and 3 threads.
 POOL_TEST := tests/kernels/pool_test.c legato/kernels/thread_pool.c -Ilegato/kernels -std=gnu11 -O1 -g -pthread
@@ -115,7 +121,7 @@ clean:
 	find legato tests parity recipes -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-all: clean
-	rm -rf $(VENV) $(PARITY_VENV) $(VOICE_VENV) $(DOCS_VENV)
+	rm -rf $(VENV) $(PARITY_VENV) $(VOICE_VENV) $(DOCS_VENV) $(CLUSTER_VENV)
 
 # --- environments ----------------------------------------------------------------------------------------------------
 
@@ -167,6 +173,15 @@ $(VOICE): recipes/embedded/requirements.txt
 	$(call install_torch,$(VOICE_VENV))
 	$(VOICE_PIP) install -r recipes/embedded/requirements.txt -e .
 	$(VOICE_PIP) install --no-deps resemblyzer==0.1.4
+	@touch $@
+
+# An environment of its own: Ray brings other event loops and HTTP parsers, which uvicorn would use.
+$(CLUSTER): pyproject.toml constraints.txt
+	$(require_python)
+	@echo 'Creating $(CLUSTER_VENV).'
+	"$(PYTHON)" -m venv $(CLUSTER_VENV)
+	$(call install_torch,$(CLUSTER_VENV))
+	$(CLUSTER_VENV)/bin/python -m pip --disable-pip-version-check --quiet install -c "$(CONSTRAINTS)" -e '.[server,dev,cluster]'
 	@touch $@
 
 $(DOCS): docs/requirements.txt

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 
 
-def instruct_support(text: str) -> list[tuple[str, str]]:
+def instructions(text: str) -> list[tuple[str, str]]:
     """Name and arguments of each instruction; continuation lines are joined."""
     lines = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
     joined = lines.replace("\\\n", " ").splitlines()
@@ -39,19 +39,20 @@ def test_control_linter_reports_a_fault() -> None:
 
 
 def test_copied_files_exist_and_no_dev_extra_is_installed() -> None:
-    for name, rest in instruct_support(TEXT):
+    for name, rest in instructions(TEXT):
         if name == "COPY":
             *sources, _ = rest.split()
             assert all((ROOT / source).exists() for source in sources), rest
-    assert "'.[server]'" in TEXT
-    assert "dev" not in re.findall(r"\.\[([\w,]+)\]", TEXT)[0]
+    assert "ARG EXTRAS=server\n" in TEXT
+    assert '".[$EXTRAS]"' in TEXT
+    assert "dev" not in re.findall(r"ARG EXTRAS=(.*)", TEXT)[0]
     packaged = {"pyproject.toml", "README.md", "LICENSE", "NOTICE", "legato"}
-    copied = {word for name, rest in instruct_support(TEXT) if name == "COPY" for word in rest.split()[:-1]}
+    copied = {word for name, rest in instructions(TEXT) if name == "COPY" for word in rest.split()[:-1]}
     assert packaged <= copied, "pip requires these to build the package"
 
 
 def test_runs_as_unprivileged_user_that_writes_only_to_the_volume() -> None:
-    found = instruct_support(TEXT)
+    found = instructions(TEXT)
     names = [name for name, _ in found]
     user = next(rest for name, rest in found if name == "USER")
     assert user.split(":")[0].isdecimal(), "a numeric id is valid on every host"
@@ -66,7 +67,7 @@ def test_runs_as_unprivileged_user_that_writes_only_to_the_volume() -> None:
 
 @pytest.mark.parametrize("name", ["ENTRYPOINT", "HEALTHCHECK"])
 def test_commands_are_valid(name: str) -> None:
-    (rest,) = [rest for each, rest in instruct_support(TEXT) if each == name]
+    (rest,) = [rest for each, rest in instructions(TEXT) if each == name]
     words = json.loads(rest[rest.index("[") :])
     if name == "ENTRYPOINT":
         assert words[:2] == ["legato", "serve"]

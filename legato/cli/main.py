@@ -20,7 +20,7 @@ from legato.cli import best_effort
 from legato.cli.terminal import note
 from legato.errors import LegatoError
 
-COMMANDS = ("say", "serve", "voices", "models", "doctor", "verify", "bench", "quantize", "random-checkpoint")
+COMMANDS = ("say", "serve", "cluster", "voices", "models", "doctor", "verify", "bench", "quantize", "random-checkpoint")
 """In the order of `legato --help`. Command NAME is the function NAME in the module `legato.cli.NAME` (with _ for -)."""
 DEPRECATED_COMMANDS = {"synth": "random-checkpoint"}
 """Old command names, which still work with a note, and the current names."""

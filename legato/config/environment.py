@@ -6,6 +6,7 @@ No other module of the package reads the environment.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 NATIVE_VARIABLE = "LEGATO_NATIVE"
@@ -52,3 +53,9 @@ def _home() -> Path | None:
         return Path.home()
     except RuntimeError:
         return None
+
+
+def set_default_variables(variables: Mapping[str, str]) -> None:
+    """Set environment variables that are not set yet, for libraries and child processes that read them."""
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,6 +80,7 @@ class ServerConfig:
         `wyoming_port`: TCP port of the Wyoming protocol (no authentication); 0 for any free port, None to disable it.
         `wyoming_host`: address on which it listens; loopback by default, because the protocol has no keys.
         `warm_up`: synthesize a short text at start-up.
+        `replica`: name of this server in a cluster, which becomes a part of request ids; lower-case letters and digits.
     """
 
     host: str = "127.0.0.1"
@@ -126,8 +128,11 @@ class ServerConfig:
     wyoming_port: int | None = None
     wyoming_host: str = "127.0.0.1"
     warm_up: bool = True
+    replica: str = ""
 
     def __post_init__(self) -> None:
+        if not re.fullmatch("[0-9a-z]*", self.replica):
+            raise InputError(f"replica must be lower-case letters and digits, not {self.replica!r}", field="replica")
         if not 0 <= self.port < 2**16:
             raise InputError(f"port must be 0 (any free port) to 65535, not {self.port}", field="port")
         if self.wyoming_port is not None and not 0 <= self.wyoming_port < 2**16:

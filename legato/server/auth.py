@@ -67,6 +67,7 @@ class AuthMiddleware:
         """`keys`: by default those of the settings."""
         self._proxies = parse_proxies(config.trusted_proxies)
         self._root_path = config.root_path
+        self._replica = config.replica
         self._own_hosts = frozenset(name.lower() for name in config.allowed_hosts)
         self._cors_origins = config.cors_origins
         checked: ASGIApp = _RequestChecks(app, config, keys if keys is not None else ApiKeys(config))
@@ -85,7 +86,7 @@ class AuthMiddleware:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        request_id = self._apply_proxy(scope) or new_request_id()
+        request_id = self._apply_proxy(scope) or new_request_id(self._replica)
         scope.setdefault("state", {})["request_id"] = request_id
         entry = AccessLogEntry(scope, send, request_id)
         scope["state"]["access_log"] = entry

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from legato.engine.stats import Mark, StreamTiming
 
 
-def new_request_id() -> str:
-    """A unique id that cannot be guessed."""
-    return f"req_{secrets.token_hex(12)}"
+def new_request_id(replica: str = "") -> str:
+    """A unique id that cannot be guessed. `replica`: the server of a cluster that knows about the request."""
+    return f"req_{replica}{'-' if replica else ''}{secrets.token_hex(12)}"
 
 
 @dataclass(slots=True)

@@ -255,7 +255,11 @@ class SessionRunner:
         self._utterances[action.utterance_id].execute(action)
 
     def _open(self, action: OpenStream, complete_text: bool) -> None:
-        record = RequestRecord(id=new_request_id(), route=self._route, sample_rate_hz=self._state.tts.sample_rate_hz)
+        record = RequestRecord(
+            id=new_request_id(self._state.config.replica),
+            route=self._route,
+            sample_rate_hz=self._state.tts.sample_rate_hz,
+        )
         self._state.records.add(record)
         utterance = ActiveUtterance(
             bridge=self._model.bridge,
