@@ -336,11 +336,13 @@ class SpeechResponse(Response):
     async def _send_body(self, send: Send, data: bytes, *, more: bool) -> None:
         """Write bytes to the socket. A client that does not read for `stall_s` is treated as disconnected."""
         message = {"type": "http.response.body", "body": data, "more_body": more}
+        # Counted first: a client that has the whole body may ask for the record before `send` returns.
+        self._record.bytes_sent += len(data)
         try:
             await asyncio.wait_for(send(message), self._state.config.stall_s)
         except asyncio.TimeoutError as error:
+            self._record.bytes_sent -= len(data)
             raise RequestTimeoutError(f"the client read nothing for {self._state.config.stall_s:g} s") from error
-        self._record.bytes_sent += len(data)
 
     def _done_event(self, stream: AsyncStream) -> dict[str, object]:
         record = self._record
