@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from legato.config.codec_checkpoint import TOKENIZER_TYPE, codec_location, read_codec_config
+from legato.config.codec_checkpoint import MAX_RATE_HZ, TOKENIZER_TYPE, codec_location, read_codec_config
 from legato.config.foreign_checkpoints import describe_family, describe_folder
 from legato.config.json_reader import Section, read_json
 from legato.config.model import (
@@ -32,6 +32,9 @@ from legato.types import SamplingParams
 
 KINDS = ("base", "custom_voice", "voice_design", "embedded")
 FRONT_ENDS = ("english_phones",)
+SPEAKER_RATE_HZ = 24_000
+MAX_DELAY = 100
+"""Most frames by which the audio of the embedded voice follows its text, and most phones that it looks ahead."""
 
 _PLAIN = "the talker and the predictor have plain, full, causal attention"
 
@@ -167,7 +170,9 @@ def _stack(section: Section) -> TransformerConfig:
     if section.value("use_sliding_window") is not False:  # if off, the window size has no effect
         section.expect("sliding_window", (), _PLAIN)
     layer_types = section.value("layer_types")
-    if layer_types is not None and (not isinstance(layer_types, list) or set(layer_types) - {"full_attention"}):
+    if layer_types is not None and not (
+        isinstance(layer_types, list) and all(kind == "full_attention" for kind in layer_types)
+    ):
         raise section.error("layer_types", f"all full_attention: {_PLAIN}")
     head_dim = section.integer("head_dim")
     _check_rope(section, head_dim)
@@ -178,8 +183,8 @@ def _stack(section: Section) -> TransformerConfig:
         num_attention_heads=section.integer("num_attention_heads"),
         num_key_value_heads=section.integer("num_key_value_heads"),
         head_dim=head_dim,
-        rms_norm_eps=section.number("rms_norm_eps"),
-        rope_theta=section.number("rope_theta"),
+        rms_norm_eps=section.number("rms_norm_eps", at_most=1),
+        rope_theta=section.number("rope_theta", at_least=1),
         max_position_embeddings=section.integer("max_position_embeddings"),
     )
     if stack.num_attention_heads % stack.num_key_value_heads:
@@ -218,7 +223,9 @@ def _speaker_encoder(top: Section, talker: Section) -> SpeakerEncoderConfig:
     section = top.section("speaker_encoder_config")
     if section.integer("enc_dim") != talker.integer("hidden_size"):
         raise section.error("enc_dim", f"the talker's hidden_size ({talker.integer('hidden_size')})")
-    return SpeakerEncoderConfig(enc_dim=section.integer("enc_dim"), sample_rate_hz=section.integer("sample_rate"))
+    rate_hz = section.integer("sample_rate", at_most=MAX_RATE_HZ)
+    section.expect("sample_rate", (SPEAKER_RATE_HZ,), "the speaker encoder has filters for this sample rate")
+    return SpeakerEncoderConfig(enc_dim=section.integer("enc_dim"), sample_rate_hz=rate_hz)
 
 
 # --- text ------------------------------------------------------------------------------------------------------------
@@ -247,19 +254,31 @@ def _phone_text(section: Section) -> PhoneTextConfig:
     front_end = section.string("front_end")
     if front_end not in FRONT_ENDS:
         raise section.error("front_end", f"one of {', '.join(FRONT_ENDS)}")
-    duration = section.section("duration")
+    look_ahead = section.integer("look_ahead_phones", at_least=0, at_most=MAX_DELAY)
     return PhoneTextConfig(
         front_end=front_end,
         phones=section.strings("phones"),
         tables=section.integer("tables"),
-        audio_delay_frames=section.integer("audio_delay_frames", at_least=0),
-        look_ahead_phones=section.integer("look_ahead_phones", at_least=0),
-        duration=DurationConfig(
-            hidden_size=duration.integer("hidden_size"),
-            num_layers=duration.integer("num_layers"),
-            kernel_size=duration.integer("kernel_size"),
-        ),
+        audio_delay_frames=section.integer("audio_delay_frames", at_least=0, at_most=MAX_DELAY),
+        look_ahead_phones=look_ahead,
+        duration=_durations(section, look_ahead),
     )
+
+
+def _durations(text: Section, look_ahead: int) -> DurationConfig:
+    """Sizes of the duration predictor. Every layer looks ahead by the same number of phones, less than its kernel."""
+    section = text.section("duration")
+    sizes = DurationConfig(
+        hidden_size=section.integer("hidden_size"),
+        num_layers=section.integer("num_layers"),
+        kernel_size=section.integer("kernel_size"),
+    )
+    per_layer, rest = divmod(look_ahead, sizes.num_layers)
+    if rest:
+        raise text.error("look_ahead_phones", f"a multiple of duration.num_layers ({sizes.num_layers})")
+    if per_layer >= sizes.kernel_size:
+        raise section.error("kernel_size", f"above the {per_layer} phones that each layer looks ahead")
+    return sizes
 
 
 # --- consistency ------------------------------------------------------------------------------------------------------

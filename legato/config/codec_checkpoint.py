@@ -14,6 +14,14 @@ from legato.errors import CheckpointError
 
 TOKENIZER_TYPE = "qwen3_tts_tokenizer_12hz"
 CODEC_FOLDER = "speech_tokenizer"
+MAX_RATE_HZ = 192_000
+"""Highest sample rate."""
+MAX_WINDOW = 1024
+"""Most frames in the attention window of the codec decoder; the official window has 72. Every stream keeps them."""
+MAX_DILATION = 8
+"""Largest growth of the dilation from one residual block of the encoder to the next; officially 2."""
+MAX_RESIDUAL_LAYERS = 4
+"""Most residual blocks at one sample rate of the encoder; officially 1."""
 
 
 def codec_location(folder: Path, codec_folder: Path | None = None) -> Path:
@@ -43,7 +51,7 @@ def read_codec_config(folder: Path) -> CodecConfig:
     """Read the configuration of the speech tokenizer in `folder`. Raises like `read_model_config`."""
     top = read_json(folder / "config.json", "it describes the speech tokenizer")
     top.expect("model_type", (TOKENIZER_TYPE,), "the 25 Hz models use another codec")
-    rate = top.integer("output_sample_rate")
+    rate = top.integer("output_sample_rate", at_most=MAX_RATE_HZ)
     frame = top.integer("decode_upsample_rate")
     decoder = _codec_decoder(top.section("decoder_config"))
     if prod(decoder.upsampling_ratios) * prod(decoder.upsample_rates) != frame:
@@ -73,9 +81,9 @@ def _codec_decoder(section: Section) -> CodecDecoderConfig:
         num_attention_heads=section.integer("num_attention_heads"),
         num_key_value_heads=section.integer("num_key_value_heads"),
         head_dim=section.integer("head_dim"),
-        rms_norm_eps=section.number("rms_norm_eps"),
-        rope_theta=section.number("rope_theta"),
-        attention_window=section.integer("sliding_window"),
+        rms_norm_eps=section.number("rms_norm_eps", at_most=1),
+        rope_theta=section.number("rope_theta", at_least=1),
+        attention_window=section.integer("sliding_window", at_most=MAX_WINDOW),
         decoder_dim=section.integer("decoder_dim"),
         upsampling_ratios=section.integers("upsampling_ratios"),
         upsample_rates=section.integers("upsample_rates"),
@@ -98,9 +106,9 @@ def _codec_encoder(top: Section, section: Section, decoder: CodecDecoderConfig) 
         kernel_size=section.integer("kernel_size"),
         last_kernel_size=section.integer("last_kernel_size"),
         residual_kernel_size=section.integer("residual_kernel_size"),
-        num_residual_layers=section.integer("num_residual_layers"),
+        num_residual_layers=section.integer("num_residual_layers", at_most=MAX_RESIDUAL_LAYERS),
         compress=section.integer("compress"),
-        dilation_growth_rate=section.integer("dilation_growth_rate"),
+        dilation_growth_rate=section.integer("dilation_growth_rate", at_most=MAX_DILATION),
         upsampling_ratios=section.integers("upsampling_ratios"),
         hidden_size=section.integer("hidden_size"),
         num_hidden_layers=section.integer("num_hidden_layers"),
@@ -108,8 +116,8 @@ def _codec_encoder(top: Section, section: Section, decoder: CodecDecoderConfig) 
         num_key_value_heads=section.integer("num_key_value_heads"),
         head_dim=section.integer("head_dim"),
         intermediate_size=section.integer("intermediate_size"),
-        norm_eps=section.number("norm_eps"),
-        rope_theta=section.number("rope_theta"),
+        norm_eps=section.number("norm_eps", at_most=1),
+        rope_theta=section.number("rope_theta", at_least=1),
         num_quantizers=stored,
         num_semantic_quantizers=section.integer("num_semantic_quantizers"),
         valid_quantizers=valid,

@@ -11,7 +11,6 @@ Two differences from the official package:
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Sequence
 from enum import Enum
@@ -23,6 +22,7 @@ from tokenizers.normalizers import NFC
 from tokenizers.pre_tokenizers import ByteLevel, Split
 from tokenizers.pre_tokenizers import Sequence as PreTokenizerSequence
 
+from legato.config.json_reader import quote, read_json, read_text_file
 from legato.errors import CheckpointError, StateError
 from legato.types import TextToken, WordSpan
 
@@ -52,7 +52,7 @@ class BpeTokenizer:
         self._pre_tokenizer = PreTokenizerSequence(
             [Split(Regex(pre_tokenizer.value), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
         )
-        model = BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
+        model = _read_bpe(folder / "vocab.json", folder / "merges.txt")
         self._tokenizer = Tokenizer(model)
         self._tokenizer.normalizer = self._normalizer
         self._tokenizer.pre_tokenizer = self._pre_tokenizer
@@ -204,30 +204,36 @@ def _may_compose(character: str) -> bool:
     )
 
 
+def _read_bpe(vocab: Path, merges: Path) -> BPE:
+    """Vocabulary and merges. `CheckpointError` with the file if one cannot be read, or they do not fit together."""
+    read_text_file(vocab)
+    read_text_file(merges)
+    try:
+        return BPE.from_file(str(vocab), str(merges))
+    except Exception as error:  # the library raises this class itself
+        raise CheckpointError(
+            f"{vocab} and {merges.name} are no vocabulary and merges of one BPE tokenizer: {error}", field=merges.name
+        ) from error
+
+
 def _add_specials(tokenizer: Tokenizer, path: Path) -> None:
     """Add the special tokens of `tokenizer_config.json` and check that they get the ids listed there."""
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))["added_tokens_decoder"]
-        entries = sorted((int(token_id), str(entry["content"]), entry) for token_id, entry in table.items())
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise CheckpointError(f"{path} has no readable added_tokens_decoder: {error!r}", field=path.name) from error
-    tokenizer.add_tokens(
-        [
-            AddedToken(
-                content,
-                special=bool(entry.get("special", False)),
-                normalized=bool(entry.get("normalized", False)),
-                lstrip=bool(entry.get("lstrip", False)),
-                rstrip=bool(entry.get("rstrip", False)),
-                single_word=bool(entry.get("single_word", False)),
-            )
-            for _, content, entry in entries
-        ]
-    )
-    for token_id, content, _ in entries:
-        if tokenizer.token_to_id(content) != token_id:
+    table = read_json(path, "it lists the special tokens").section("added_tokens_decoder")
+    specials: dict[int, AddedToken] = {}
+    for key in table.names():
+        if not (key.isascii() and key.isdigit() and len(key) <= 10):
+            raise table.error(key, "named by a token id")
+        entry = table.section(key)
+        flags = ("special", "normalized", "lstrip", "rstrip", "single_word")
+        specials[int(key)] = AddedToken(
+            entry.string("content"), **{flag: entry.has(flag) and entry.boolean(flag) for flag in flags}
+        )
+    tokenizer.add_tokens([specials[token_id] for token_id in sorted(specials)])
+    for token_id, token in specials.items():
+        found = tokenizer.token_to_id(token.content)
+        if found != token_id:
             raise CheckpointError(
-                f"{path} lists id {token_id} for {content!r}, but with vocab.json its id is "
-                f"{tokenizer.token_to_id(content)}: the files belong to different tokenizers",
+                f"{path} lists id {token_id} for {quote(token.content)}, but with vocab.json its id is {found}: "
+                "the files belong to different tokenizers",
                 field=path.name,
             )

@@ -7,13 +7,13 @@ again. The library reads `HF_HOME`, `HF_HUB_OFFLINE`, `HF_ENDPOINT` and `HF_TOKE
 
 from __future__ import annotations
 
-import json
 import re
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from legato.config.foreign_checkpoints import describe_file, describe_names
+from legato.config.weight_index import weight_parts
 from legato.errors import CheckpointError, DownloadError, InputError
 from legato.weights.progress import Progress, ProgressCallback
 
@@ -122,8 +122,7 @@ def missing_files(folder: Path) -> list[str]:
         if not index.is_file():
             missing.append(name)
             continue
-        parts = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        missing += [part for part in sorted(parts) if not (index.parent / part).is_file()]
+        missing += [part for part in weight_parts(index) if not (index.parent / part).is_file()]
     return missing
 
 

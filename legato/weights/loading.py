@@ -33,6 +33,7 @@ from legato.weights.meta_init import empty_modules
 from legato.weights.progress import Progress, ProgressCallback
 from legato.weights.quantization import choose_quantization, quantize_modules, quantized_names
 from legato.weights.safetensors_reader import STORED_BYTES, StoredTensors, weight_files
+from legato.weights.size_check import check_codec_sizes, check_main_sizes
 
 __all__ = ["LoadedModel", "Progress", "ProgressCallback", "load_model"]
 
@@ -114,7 +115,7 @@ def load_model(
     `TensorError` with the cause, and `UnsupportedError` for another dtype or mode.
     """
     language_type, codec_type = _dtype("talker_dtype", talker_dtype), _dtype("codec_dtype", codec_dtype)
-    config = read_model_config(folder, codec_folder)
+    config = _read_checked_config(folder, codec_folder)
     choice = choose_quantization(quant, config.quantization, device, fast_int8=fast_int8)
     with empty_modules():
         talker = Talker(config.talker)
@@ -155,6 +156,16 @@ def load_model(
         quant=choice.mode,
         quant_note=choice.note,
     )
+
+
+def _read_checked_config(folder: Path, codec_folder: Path | None) -> ModelConfig:
+    """The configuration, whose sizes the weight files can have."""
+    config = read_model_config(folder, codec_folder)
+    with ExitStack() as stack:
+        codec_files = weight_files(codec_location(folder, codec_folder))
+        check_main_sizes(config, StoredTensors(stack, weight_files(folder)).shapes)
+        check_codec_sizes(config.codec, StoredTensors(stack, codec_files).shapes)
+    return config
 
 
 def _language_part(prefix: str, module: nn.Module, dtype: torch.dtype, *, quantize: bool) -> _Part:

@@ -6,7 +6,6 @@ which parameter.
 
 from __future__ import annotations
 
-import json
 import math
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from legato.config.foreign_checkpoints import describe_folder
+from legato.config.weight_index import weight_parts
 from legato.errors import CheckpointError
 from legato.weights import name_mapping as names
 
@@ -32,10 +32,7 @@ def weight_files(folder: Path) -> list[Path]:
         if found is not None:
             raise CheckpointError(f"{folder} is no checkpoint: {found}", field="model")
         raise CheckpointError(f"{folder / names.MAIN_FILE} is missing: it contains the weights", field=names.MAIN_FILE)
-    try:
-        parts = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (json.JSONDecodeError, KeyError, AttributeError, TypeError) as error:
-        raise CheckpointError(f"{index} has no readable weight_map: {error!r}", field=index.name) from error
+    parts = weight_parts(index)
     absent = [part for part in parts if not (folder / part).is_file()]
     if absent:
         raise CheckpointError(f"{folder} lacks {', '.join(absent)}, listed in {index.name}", field=index.name)
