@@ -155,6 +155,7 @@ class EngineCore:
             each.id: (stream, each) for stream in self._registry.streams() for each in _schedulable_sequences(stream)
         }
         views = [self._view(stream, sequence) for stream, sequence in self._rows.values()]
+        waiting_to_decode = self._lease_for_last_frames()
         holders = self._parking.holders(self._registry.streams())
         prefill_positions, urgent_prefill_positions = self._context.prefill_limits
         capacity = Capacity(
@@ -164,8 +165,28 @@ class EngineCore:
             urgent_prefill_positions=urgent_prefill_positions,
             max_batch_size=self._context.max_batch_size,
             yield_s=self._context.yield_s,
+            waiting_to_decode=waiting_to_decode,
         )
         return plan_step(views, holders, capacity)
+
+    def _lease_for_last_frames(self) -> int:
+        """Lease a codec slot for each parked stream that has only frames left to decode; returns how many get none.
+
+        Such a stream has no sequence that the scheduler could admit: it was parked while its last frames waited for
+        more text, and the text has ended. They come before new streams, because they need the slot for one step.
+        """
+        waiting = 0
+        for stream in self._registry.streams():
+            if stream.parked_history is None or not stream.generation_over or not stream.ready_frames():
+                continue
+            if not self._context.codec.pool.free:
+                waiting += 1
+                continue
+            try:
+                self._parking.lease(stream)
+            except Exception as error:  # boundary: the slot belongs to one stream, so only that stream fails
+                self._registry.fail(stream, error)
+        return waiting
 
     def _update(self, stream: Stream, sequence: Sequence) -> None:
         if sequence.state is SequenceState.WAITING and sequence.prompt is None:

@@ -40,7 +40,8 @@ Rules
    been idle for `yield_s` are parked if heads wait for slots and none is free: at most one stream for each waiting
    head, longest idle time first. A parked stream that can continue waits for a slot in order of arrival, like a new
    stream. If it is about to underrun and no stream is idle, the stream with the most buffered audio is parked for it,
-   provided that it has more than `LENDER_SLACK_S`.
+   provided that it has more than `LENDER_SLACK_S`. A parked stream that has only frames left to decode needs a codec
+   slot for one step. It gets a free one at once; otherwise it counts as a waiting head that is about to underrun.
 
 Batch invariance
 ----------------
@@ -144,7 +145,8 @@ class Capacity:
 
     `prefill_positions`: maximum prompt positions per step. `urgent_prefill_positions`: the maximum while a running
     stream has less than `AMPLE_SLACK_S` of buffered audio. `max_batch_size`: maximum sequences that step together.
-    `yield_s`: how long a stream may be idle before it is parked for a waiting stream.
+    `yield_s`: how long a stream may be idle before it is parked for a waiting stream. `waiting_to_decode`: parked
+    streams that need a codec slot only to decode their last frames, and got none.
     """
 
     free_kv: int
@@ -153,6 +155,7 @@ class Capacity:
     urgent_prefill_positions: int
     max_batch_size: int = 64
     yield_s: float = 1.0
+    waiting_to_decode: int = 0
 
 
 def plan_step(views: List[SequenceView], holders: List[SlotHolder], capacity: Capacity) -> Plan:
@@ -166,7 +169,7 @@ def plan_step(views: List[SequenceView], holders: List[SlotHolder], capacity: Ca
     ample_slack = all(v.slack_s > AMPLE_SLACK_S for v in running)
     budget = capacity.prefill_positions if ample_slack else capacity.urgent_prefill_positions
     waiting = [v for v in views if _wants_slot(v) and v.sequence not in admitted]
-    park, wake_in_s = _streams_to_park(waiting, holders, capacity.yield_s)
+    park, wake_in_s = _streams_to_park(waiting, holders, capacity)
     return Plan(
         admit=admit,
         prefill=_prefill_slices(prefilling, budget),
@@ -241,17 +244,18 @@ def _wants_slot(view: SequenceView) -> bool:
 
 
 def _streams_to_park(
-    waiting: List[SequenceView], holders: List[SlotHolder], yield_s: float
+    waiting: List[SequenceView], holders: List[SlotHolder], capacity: Capacity
 ) -> tuple[tuple[StreamId, ...], float]:
-    """Rule 6: the streams to park for the heads in `waiting`, and the time until more streams may be parked."""
-    if not waiting:
+    """Rule 6: the streams to park for waiting heads and last frames, and the time until more streams may be parked."""
+    yield_s, count = capacity.yield_s, len(waiting) + capacity.waiting_to_decode
+    if not count:
         return (), math.inf
     idle = [(each.idle_s, each.stream) for each in holders if each.idle_s is not None]
     idle.sort(key=lambda pair: -pair[0])
     idle_long_enough = [stream for idle_s, stream in idle if idle_s >= yield_s]
     if idle_long_enough:
-        return tuple(idle_long_enough[: len(waiting)]), math.inf
-    urgent = any(v.parked and v.slack_s < AMPLE_SLACK_S for v in waiting)
+        return tuple(idle_long_enough[:count]), math.inf
+    urgent = bool(capacity.waiting_to_decode) or any(v.parked and v.slack_s < AMPLE_SLACK_S for v in waiting)
     lender = max(holders, key=lambda each: each.slack_s, default=None)
     if urgent and lender is not None and lender.slack_s > LENDER_SLACK_S:
         return (lender.stream,), math.inf

@@ -71,11 +71,12 @@ def equalization(module: nn.Module) -> Equalization:
     scales = Equalization()
     if any(parameter.is_meta for parameter in module.parameters()):
         return scales
-    if isinstance(module, Talker):
-        _equalize_layers(module.model.layers, _talker_inputs(module), scales)
-    elif isinstance(module, CodePredictor):
-        residual = _equalize_layers(module.model.layers, _predictor_inputs(module), scales)
-        _equalize_norm(module.model.norm, list(module.lm_head), residual, scales)
+    with torch.no_grad():  # weights of a module that is trained require gradients
+        if isinstance(module, Talker):
+            _equalize_layers(module.model.layers, _talker_inputs(module), scales)
+        elif isinstance(module, CodePredictor):
+            residual = _equalize_layers(module.model.layers, _predictor_inputs(module), scales)
+            _equalize_norm(module.model.norm, list(module.lm_head), residual, scales)
     return scales
 
 

@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from legato.config.engine import EngineConfig
@@ -169,7 +169,15 @@ ACTIONS = st.lists(
 )
 
 
+LAST_FRAMES_WAIT = [
+    *[("text", 0, 1)] * 3,
+    *[("text", 1, 1), ("text", 0, 3), ("text", 1, 5), ("text", 1, 4), ("time", 1, 0), ("text", 3, 1), ("time", 8, 0)],
+]
+"""Stream 1 is parked while its last two frames wait for more text; then its text ends."""
+
+
 @settings(max_examples=20, deadline=None)
+@example(LAST_FRAMES_WAIT, 1, [paced(2), UNLIMITED, UNLIMITED, UNLIMITED])
 @given(
     ACTIONS,
     st.integers(1, 2),
