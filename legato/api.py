@@ -36,7 +36,7 @@ from legato.engine.text_source import TextSource, check_text_source
 from legato.engine.voice_cache import VoiceCache
 from legato.errors import InputError
 from legato.speech import Speech, Stream
-from legato.types import DEFAULT_PACKET_FRAMES, SamplingOptions, SamplingParams, TextLayout
+from legato.types import SamplingOptions, SamplingParams, TextLayout
 from legato.weights.hub import locate
 from legato.weights.loading import Progress
 
@@ -135,7 +135,7 @@ class Legato:
         clone: CloneReference | Recording | None = None,
         ref_text: str = "",
         seed: int = 0,
-        packet_frames: tuple[int, ...] = DEFAULT_PACKET_FRAMES,
+        packet_frames: tuple[int, ...] | None = None,
         max_frames: int = 0,
         layout: TextLayout | None = None,
         speed: float = 1.0,
@@ -153,7 +153,8 @@ class Legato:
             clone: The voice to clone (Base models): a `CloneReference`, or only its audio.
             ref_text: The transcript of `clone`.
             seed: Seed of the sampler. The same request with the same seed gives the same codes.
-            packet_frames: Frames (80 ms) of the first, second, ... packet; the last number repeats.
+            packet_frames: Frames (80 ms) of the first, second, ... packet; the last number repeats. None: the smallest
+                first packet after which a listener hears no gap, as far as the model is fast enough.
             max_frames: Frame limit of the stream; 0 computes a limit from the text.
             layout: Text before the first frame, or one token per frame; None selects the model's default.
             speed: Tempo, for models that support it.

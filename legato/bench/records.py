@@ -68,10 +68,6 @@ class RequestInfo:
     max_num_seqs: int
     included: IncludedWork
 
-    def __post_init__(self) -> None:
-        if not self.packet_frames:
-            raise ValueError("packet_frames is empty")
-
 
 @dataclass(frozen=True, slots=True)
 class AudioMetrics:
@@ -129,6 +125,17 @@ class AudioMetrics:
         """Mean time of a frame after the first piece, codec and transport included. None if there is one piece."""
         later_frames = (self.samples - self.piece_samples[0]) * self.frames / self.samples
         return (self.arrived_ms[-1] - self.arrived_ms[0]) / later_frames if later_frames else None
+
+    def gapless_ms(self, sample_rate_hz: int) -> float:
+        """Gapless TTFA at the client: the earliest start of playback without an underrun, since the client's call.
+
+        Waits for the client's own text count.
+        """
+        played_ms, start_ms = 0.0, 0.0
+        for arrived_ms, samples in zip(self.arrived_ms, self.piece_samples, strict=True):
+            start_ms = max(start_ms, arrived_ms - played_ms)
+            played_ms += 1000 * samples / sample_rate_hz
+        return start_ms
 
     @property
     def gaps_ms(self) -> tuple[float, ...]:

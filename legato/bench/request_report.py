@@ -55,6 +55,7 @@ def _stage_table(names: Sequence[str], cases: Sequence[Summary]) -> ReportTable:
         _stage_row("first audible sample", [each.first_audible_ms for each in cases]),
         _stage_row("leading silence", [each.leading_silence_ms for each in cases]),
         _stage_row("TTFA: input wait to codec", [each.first_packet_ms for each in cases]),
+        _stage_row("gapless TTFA", [each.gapless_ms for each in cases]),
     ]
     return ReportTable(
         title="Latency by stage",
@@ -78,6 +79,8 @@ LOAD_HEADINGS = (
     "TTFA p50",
     "p90",
     "p99",
+    "gapless p50",
+    "p99",
     "gap p50",
     "p99",
     "no underrun",
@@ -98,7 +101,8 @@ def load_table(cases: Sequence[Summary]) -> ReportTable:
         headings=LOAD_HEADINGS,
         rows=tuple(_load_row(name, each) for name, each in zip(names, cases, strict=True)),
         note=(
-            "TTFA (in the engine) and inter-chunk gaps in ms. No underrun: streams that played without one. RTF: "
+            "TTFA (in the engine) and inter-chunk gaps in ms. Gapless: earliest start of playback without an underrun, "
+            "at the client, in ms. No underrun: streams that played without one from the first packet. RTF: "
             "processing time per second of audio of one stream; audio s/s: of all streams together. Batch: mean talker "
             "batch size. Memory: peak so far."
         ),
@@ -106,13 +110,13 @@ def load_table(cases: Sequence[Summary]) -> ReportTable:
 
 
 def _load_row(name: str, each: Summary) -> tuple[str, ...]:
-    ttfa, gaps, rtf = each.first_packet_ms, each.gaps_ms, each.real_time_factor
+    ttfa, gapless, gaps, rtf = each.first_packet_ms, each.gapless_ms, each.gaps_ms, each.real_time_factor
     return (
         name,
         str(each.requests),
         str(each.refused),
         str(each.failed),
-        *(f"{value:.0f}" for value in (ttfa.p50, ttfa.p90, ttfa.p99, gaps.p50, gaps.p99)),
+        *(f"{value:.0f}" for value in (ttfa.p50, ttfa.p90, ttfa.p99, gapless.p50, gapless.p99, gaps.p50, gaps.p99)),
         f"{each.without_underrun} of {each.completed}",
         f"{each.underrun_ms:.0f}",
         f"{rtf.p50:.2f}",
@@ -219,7 +223,7 @@ def _measured_row(name: str, each: Summary) -> tuple[str, ...]:
     return (
         f"{each.case.model.name}, {name}",
         str(each.case.request.concurrency),
-        str(each.case.request.packet_frames[0]),
+        str((each.case.request.packet_frames or ("auto",))[0]),
         *(f"{value.p50:.1f}" if value.count else "-" for value in times),
         f"{each.real_time_factor.p50:.3f}",
     )
@@ -348,6 +352,7 @@ def _gap_plot(gaps: Sequence[tuple[str, list[float]]], records: Sequence[Request
     packets_ms = {
         record.request.packet_frames[-1] * 1000 * record.model.frame_samples / record.model.sample_rate_hz
         for record in records
+        if record.request.packet_frames
     }
     all_values = [gap for _, of_case in gaps for gap in of_case] + list(packets_ms)
     return Plot(

@@ -48,7 +48,9 @@ def measure_side_costs(
     if workload.reference:
         yield timed("reference encoding, once per voice", REQUEST, lambda each: _encode_reference(tts, front_end, each))
     if target.machine.device.startswith("cuda"):
-        yield timed("copy of the first packet to the host", CODEC, _device_copy(target, workload.packet_frames[0]))
+        yield timed(
+            "copy of the first packet to the host", CODEC, _device_copy(target, (workload.packet_frames or (1,))[0])
+        )
 
 
 def _read_text(tts: Legato, front_end: FrontEnd, utterance: Utterance) -> None:

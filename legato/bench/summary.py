@@ -62,7 +62,8 @@ class Case:
 class Summary:
     """Statistics of one case. Times in milliseconds.
 
-    `completed`: requests with audio; `without_underrun`: those among them that played without an underrun.
+    `gapless_ms`: earliest start of playback without an underrun. `completed`: requests with audio; `without_underrun`:
+    those among them that played without an underrun.
     `audio_s_per_s`: seconds of audio per second, all streams together, from the first request to the last piece.
     """
 
@@ -74,6 +75,7 @@ class Summary:
     stages_ms: dict[str, Distribution]
     unaccounted_ms: Distribution
     first_packet_ms: Distribution
+    gapless_ms: Distribution
     lm_ms: Distribution
     codec_ms: Distribution
     first_sound_ms: Distribution
@@ -119,6 +121,7 @@ def summary(case: Case, records: Sequence[RequestRecord]) -> Summary:
         stages_ms={name: distribution(each.stages_ms.get(name, 0.0) for each in audio) for name in ALL_STAGES},
         unaccounted_ms=distribution(each.unaccounted_ms for each in audio),
         first_packet_ms=distribution(each.first_packet_ms for each in audio),
+        gapless_ms=distribution(each.gapless_ms(rate_hz) for each in audio),
         lm_ms=distribution(each.lm_ms for each in audio),
         codec_ms=distribution(each.codec_ms for each in audio),
         first_sound_ms=distribution(each.first_sound_ms for each in audio),
@@ -184,7 +187,7 @@ def _phrases(case: Case) -> dict[str, str]:
         "cold": "cold" if request.cold else "warm",
         "load": f"{request.concurrency} concurrent" if closed else f"{request.rate_hz:g} requests/s",
         "text rate": f"text at {request.text_tokens_per_s:g} tokens/s" if request.text_tokens_per_s else "text at once",
-        "packets": "packets " + ",".join(map(str, request.packet_frames)),
+        "packets": "packets " + (",".join(map(str, request.packet_frames)) or "chosen by the engine"),
         "max_frames": f"at most {request.max_frames} frames" if request.max_frames else "whole texts",
         "prebuffer_ms": f"playback after {request.prebuffer_ms:g} ms",
         "max_num_seqs": f"max_num_seqs {request.max_num_seqs}",

@@ -95,7 +95,7 @@ class InProcessTransport:
             reference=self._tts.reference(clone) if utterance.reference else None,
             layout=LAYOUT,
             seed=utterance.seed,
-            packet_frames=utterance.packet_frames,
+            packet_frames=utterance.packet_frames or None,
             max_frames=utterance.max_frames,
         )
 
@@ -188,7 +188,7 @@ def _fields(utterance: Utterance) -> dict[str, object]:
     return {
         "instructions": utterance.instruct,
         "seed": utterance.seed,
-        "packet_frames": list(utterance.packet_frames),
+        "packet_frames": list(utterance.packet_frames) or None,
         "max_new_tokens": utterance.max_frames,
         "non_streaming_mode": False,
         **(clone if utterance.reference else {}),

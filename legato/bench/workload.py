@@ -35,7 +35,11 @@ TOKEN_CHARACTERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One text to synthesize. `reference`: recording to clone, or b"". `text_tokens_per_s`: 0 sends the whole text."""
+    """One text to synthesize.
+
+    `packet_frames`: () lets the engine choose. `text_tokens_per_s`: 0 sends the whole text. `reference`: recording to
+    clone, or b"".
+    """
 
     text: str
     seed: int

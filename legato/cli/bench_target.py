@@ -78,12 +78,20 @@ class BenchOptions:
             )
 
 
+AUTO = "auto"
+"""Value of --packet-frames: the engine chooses."""
+
+
 def _parse_frame_counts(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
     from legato.engine.packetizer import PacketPolicy
 
+    if value == AUTO:
+        return ()
     parts = [part.strip() for part in value.split(",")]
     if not all(part.isdecimal() for part in parts):
-        raise click.BadParameter(f"give whole numbers such as 1,2,4, not {value!r}", param_hint="--packet-frames")
+        raise click.BadParameter(
+            f"give whole numbers such as 1,2,4, or auto, not {value!r}", param_hint="--packet-frames"
+        )
     return PacketPolicy(tuple(map(int, parts))).frames
 
 
@@ -102,7 +110,8 @@ _OPTIONS = (
         default=",".join(map(str, DEFAULT_PACKET_FRAMES)),
         show_default=True,
         metavar="N,N,...",
-        help="Frames (80 ms) in the first, second, ... packet; the Qwen3-TTS report uses 4.",
+        help="Frames (80 ms) in the first, second, ... packet; auto chooses them for playback without a gap. The "
+        "Qwen3-TTS report uses 4.",
     ),
     click.option(
         "--max-frames",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from legato.cli.options import option_group
-from legato.types import DEFAULT_PACKET_FRAMES, SAMPLING_FIELDS, SamplingOptions, TextLayout
+from legato.types import SAMPLING_FIELDS, SamplingOptions, TextLayout
 
 if TYPE_CHECKING:
     from legato.api import CloneReference
@@ -27,7 +27,7 @@ class StreamArguments(SamplingOptions, total=False):
     instruct: str
     clone: CloneReference | None
     seed: int
-    packet_frames: tuple[int, ...]
+    packet_frames: tuple[int, ...] | None
     max_frames: int
     layout: TextLayout | None
 
@@ -45,7 +45,7 @@ class SayOptions:
     clone: Path | None
     ref_text: str
     seed: int
-    packet_frames: tuple[int, ...]
+    packet_frames: tuple[int, ...] | None
     max_frames: int
     layout: str
     greedy: bool
@@ -91,8 +91,10 @@ class SayOptions:
         return CloneReference(audio=self.clone, transcript=self.ref_text)
 
 
-def _parse_frame_counts(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, ...]:
+def _parse_frame_counts(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, ...] | None:
     """Parse `1,2,4`."""
+    if value is None:
+        return None
     try:
         return tuple(int(part) for part in value.split(","))
     except ValueError:
@@ -146,8 +148,7 @@ _SPEECH_OPTIONS = (
         "--packet-frames",
         callback=_parse_frame_counts,
         metavar="N,N,...",
-        default=",".join(map(str, DEFAULT_PACKET_FRAMES)),
-        show_default=True,
+        show_default="sizes for playback without a gap",
         help="Frames (80 ms) in the first, second, ... packet; the last number repeats.",
     ),
     click.option(

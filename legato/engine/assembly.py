@@ -88,6 +88,7 @@ def assemble(
         clock=clock,
         prefill_limits=config.prefill_limits,
         sample_rate_hz=rate_hz,
+        frame_audio_s=model.config.codec.frame_samples / rate_hz,
         max_batch_size=config.max_batch_size,
         yield_s=config.yield_s,
         parked_bytes=config.parked_bytes,

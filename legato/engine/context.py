@@ -22,7 +22,8 @@ class EngineContext:
     """Runners, a monotonic clock in seconds, and the limits of a step.
 
     `prefill_limits`: maximum prompt positions per step, and the smaller maximum while a live stream may underrun.
-    `max_batch_size`: maximum number of sequences that step together. `yield_s`, `parked_bytes`: see `EngineConfig`.
+    `frame_audio_s`: audio of one frame in seconds. `max_batch_size`: maximum number of sequences that step together.
+    `yield_s`, `parked_bytes`: see `EngineConfig`.
     `adaptive`: adapt window sizes to the playback buffers. `poll_commands`: returns the commands that arrived since the
     step began. `synchronize`: waits for the device, so that the duration of each phase can be measured.
     `needs_torch_threads`: see `Backend`.
@@ -33,6 +34,7 @@ class EngineContext:
     clock: Callable[[], float]
     prefill_limits: tuple[int, int]
     sample_rate_hz: int
+    frame_audio_s: float
     max_batch_size: int = 64
     yield_s: float = 1.0
     parked_bytes: int = 2**30

@@ -79,7 +79,10 @@ class EngineCore:
         processed_text = self._process_text()
         plan = self._schedule()
         self.wake_in_s = plan.wake_in_s
+        run_start_s = self._context.clock()
         self._run(plan)
+        if plan.step and not plan.prefill:
+            self._output.add_step(self._context.clock() - run_start_s)
         # Commands that arrived during the step: a cancel takes effect before its stream is decoded.
         late = self._apply_commands(self._context.poll_commands())
         decoded = self._output.decode(step_s)

@@ -17,6 +17,7 @@ from legato.engine.codec_runner import Window
 from legato.engine.context import EngineContext
 from legato.engine.flow_control import FlowMode
 from legato.engine.leases import CodecLease
+from legato.engine.pacing import StepTimer, first_packet_frames, must_send
 from legato.engine.packetizer import WindowMode
 from legato.engine.registry import StreamRegistry
 from legato.engine.scheduler import AMPLE_SLACK_S
@@ -37,6 +38,11 @@ class OutputStage:
     def __init__(self, context: EngineContext, registry: StreamRegistry) -> None:
         self._context = context
         self._registry = registry
+        self._timer = StepTimer()
+
+    def add_step(self, seconds: float) -> None:
+        """Tell the time that talker and code predictor took in this step. A step without frames is not measured."""
+        self._timer.add_step(seconds)
 
     def decode(self, step_s: float) -> bool:
         """Decode at most one window of each stream and deliver its packets, streams with the least slack first.
@@ -48,26 +54,54 @@ class OutputStage:
         # Wide windows help only a single stream. Windows of several streams are decoded as one batch, where a long
         # codec call would delay the other streams.
         wide = self._context.adaptive and len(streams) == 1 and streams[0].slack_s(now_s) > AMPLE_SLACK_S
+        active = sum(stream.codec_lease is not None for stream in streams)
         windows: list[_WindowPackets] = []
         for stream in streams:
             if stream.codec_lease is None:
                 continue
-            packets = stream.pop_window(self._window_mode(stream, step_s, wide=wide))
+            first_frames = 0 if stream.packets else self._first_frames(stream, active)
+            mode = self._window_mode(stream, step_s, wide=wide, streams=active)
+            packets = stream.pop_window(mode, first_frames)
             if packets:
                 stream.timing.mark(Mark.FIRST_WINDOW, now_s)
                 windows.append((stream, stream.codec_lease, packets))
         for batch in batches(windows, codec.rows_per_call):
             inputs = [Window(lease, tuple(itertools.chain(*packets))) for _, lease, packets in batch]
             call = partial(codec.decode, inputs)
+            started_s = self._context.clock()
             decoded = self._context.timed(self._registry.stats, StepPhase.CODEC, len(batch), call)
+            frames = sum(len(window.frames) for window in inputs)
+            self._timer.add_window(frames, self._context.clock() - started_s)
             for (stream, _, packets), samples in zip(batch, decoded, strict=True):
                 self._emit_window(stream, packets, samples)
         return bool(windows)
 
-    def _window_mode(self, stream: Stream, step_s: float, *, wide: bool) -> WindowMode:
-        """The mode of the stream's next window. `wide`: it is the only stream and has enough buffered audio."""
+    def _first_frames(self, stream: Stream, streams: int) -> int:
+        """Frames of the first packet of a gapless stream; 0 leaves the choice to its policy.
+
+        A stream that cannot play without a gap anyway starts at once.
+        """
+        times = self._timer.times()
+        if not (stream.request.packets.gapless and self._context.adaptive) or times is None:
+            return 0
+        frames = first_packet_frames(times, streams=streams, frame_audio_s=self._context.frame_audio_s) or 0
+        control = stream.flow_control
+        # No more frames are generated than the client may have ahead, so a longer packet would never be complete.
+        return min(frames, control.ahead_frames) if control.mode is FlowMode.PACED else frames
+
+    def _window_mode(self, stream: Stream, step_s: float, *, wide: bool, streams: int) -> WindowMode:
+        """The mode of the stream's next window. `wide`: it is the only stream and has enough buffered audio.
+
+        `streams`: number of streams with slots.
+        """
         if wide:
             return WindowMode.WAIT_FOR_WIDE if stream.next_step_adds_frame() else WindowMode.WIDE
+        times = self._timer.times()
+        if self._context.adaptive and stream.request.packets.gapless and times is not None:
+            slack_s, available = stream.slack_s(self._context.clock()), stream.ready_frames()
+            # After an underrun, larger windows catch up sooner.
+            if slack_s > 0.0 and must_send(times, available=available, slack_s=slack_s, streams=streams):
+                return WindowMode.FLUSH
         if self._context.adaptive and stream.flow_control.mode is FlowMode.PACED:
             head = stream.head()
             waits_for_text = head is not None and head.state is SequenceState.WAITING_FOR_TEXT

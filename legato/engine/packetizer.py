@@ -16,9 +16,14 @@ from legato.types import DEFAULT_PACKET_FRAMES
 
 @dataclass(frozen=True, slots=True)
 class PacketPolicy:
-    """Frames of the first, second, ... packet. The last number applies to all later packets."""
+    """Frames of the first, second, ... packet. The last number applies to all later packets.
+
+    `gapless`: `frames` are the smallest first packet and the largest later ones. The engine chooses sizes in between,
+    so that a listener who starts at the first packet hears no gap (`pacing`).
+    """
 
     frames: tuple[int, ...] = DEFAULT_PACKET_FRAMES
+    gapless: bool = False
 
     def __post_init__(self) -> None:
         if not self.frames or any(not 1 <= count <= 256 for count in self.frames):
@@ -50,14 +55,21 @@ class WindowMode(Enum):
 
 
 def window_packets(
-    policy: PacketPolicy, *, packets: int, available: int, ended: bool, mode: WindowMode = WindowMode.SINGLE
+    policy: PacketPolicy,
+    *,
+    packets: int,
+    available: int,
+    ended: bool,
+    mode: WindowMode = WindowMode.SINGLE,
+    first_frames: int = 0,
 ) -> tuple[int, ...]:
     """Frames of each packet in the next window, after `packets` packets were sent; empty if frames are still missing.
 
     When the stream has `ended`, the last packet takes the remaining frames. The first packet always has its full size
-    and a window of its own, because the client chose that size for latency.
+    and a window of its own, because the client chose that size for latency. `first_frames`: a larger size of the first
+    packet, for a gapless policy.
     """
-    first = policy.size(packets)
+    first = max(policy.size(packets), 0 if packets else first_frames)
     if available < first:
         short = bool(available) and (ended or (mode is WindowMode.FLUSH and packets > 0))
         return (available,) if short else ()

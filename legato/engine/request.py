@@ -20,7 +20,6 @@ from legato.errors import InputError, ReferenceAudioError, UnknownVoiceError, Un
 from legato.models.voice import ClonedVoice
 from legato.text.prompt import InstructSupport, instruct_support, resolve_language, resolve_speaker
 from legato.types import (
-    DEFAULT_PACKET_FRAMES,
     SAMPLING_FIELDS,
     PromptSpec,
     SamplingOptions,
@@ -41,6 +40,7 @@ class Reference:
 class SpeechRequest:
     """Parameters of a request. None selects the checkpoint's default; `max_frames` 0 computes a limit from the text.
 
+    `packet_frames`: None chooses sizes with which playback has no gap (`PacketPolicy.gapless`).
     `notes`: the caller's own notes on the request, which come before those of the engine.
     """
 
@@ -51,7 +51,7 @@ class SpeechRequest:
     sampling: SamplingParams | None = None
     layout: TextLayout | None = None
     seed: int = 0
-    packet_frames: tuple[int, ...] = DEFAULT_PACKET_FRAMES
+    packet_frames: tuple[int, ...] | None = None
     max_frames: int = 0
     flow_control: FlowControl = UNLIMITED
     speed: float = 1.0
@@ -77,7 +77,8 @@ def resolve_request(
         )
     if not 0 <= request.seed < 2**64:
         raise InputError(f"seed must be between 0 and 2^64 - 1, not {str(request.seed)[:40]}", field="seed")
-    packets = PacketPolicy(tuple(request.packet_frames))
+    chosen = request.packet_frames
+    packets = PacketPolicy(gapless=True) if chosen is None else PacketPolicy(tuple(chosen))
     speaker = _speaker(request, config)
     resolve_language(config.talker, request.language, speaker)
     notes = list(request.notes)
@@ -110,7 +111,11 @@ def _check_types(request: SpeechRequest) -> None:
     for name in ("voice", "language", "instruct"):
         if not isinstance(getattr(request, name), str):
             raise InputError(f"{name} must be str, not {type(getattr(request, name)).__name__}", field=name)
-    whole = {"seed": [request.seed], "max_frames": [request.max_frames], "packet_frames": [*request.packet_frames]}
+    whole = {
+        "seed": [request.seed],
+        "max_frames": [request.max_frames],
+        "packet_frames": [*(request.packet_frames or ())],
+    }
     for name, values in whole.items():
         for value in values:
             if isinstance(value, bool) or not isinstance(value, int):

@@ -109,6 +109,8 @@ class StreamTiming:
     Underruns are computed for a client that starts playback with the first packet and does not pause. `underruns`:
     packets that arrived after the playback buffer was empty. `underrun_s`: total time for which it was empty. Waiting
     for the client's own text is not an underrun. `text_stall_s`: time spent waiting for text after the first frame.
+    `gapless_start_s`: the earliest time at which a client can start playback and hear no gap; known after the last
+    packet. Waits for the client's own text are subtracted.
     """
 
     marks: dict[Mark, float] = field(default_factory=dict)
@@ -118,6 +120,7 @@ class StreamTiming:
     audio_s: float = 0.0
     underruns: int = 0
     underrun_s: float = 0.0
+    gapless_start_s: float = 0.0
     _text_wait_start_s: float | None = None
     _parked_at_s: float | None = None
     _buffer_empty_at_s: float = 0.0
@@ -142,6 +145,9 @@ class StreamTiming:
         if self._playing and client_waiting and late_s > 0:
             self.underruns += 1
             self.underrun_s += late_s
+        if client_waiting or len(self.packet_s) == 1:
+            # This packet must be played `audio_s` seconds after the start of playback.
+            self.gapless_start_s = max(self.gapless_start_s, now_s - self.text_stall_s - self.audio_s)
         self.audio_s += audio_s
         self._buffer_empty_at_s = max(self._buffer_empty_at_s, now_s) + audio_s
         self._playing = True
@@ -191,6 +197,14 @@ class StreamTiming:
         """Time from the request to the first packet on the host. `KeyError` before the first packet."""
         return self.marks[Mark.FIRST_PACKET] - self.marks[Mark.RECEIVED]
 
+    @property
+    def gapless_first_audio_s(self) -> float:
+        """Gapless TTFA: time from the request to the earliest start of playback without an underrun.
+
+        At least `first_packet_s`; later packets can only raise it. `KeyError` before the first packet.
+        """
+        return max(self.gapless_start_s - self.marks[Mark.RECEIVED], self.first_packet_s)
+
     def real_time_factor(self) -> float | None:
         """Seconds from admission to the last packet, without waits for text or a slot, per second of audio.
 
@@ -229,8 +243,9 @@ class EngineSnapshot:
 
     `streams_parked`: streams that lost their slots to others for now; `parks` counts how often that happened.
     `outcomes` counts streams by finish reason, with "failed" among them; `errors` counts failed streams by error code.
-    `stages_s`, `first_packet_s` and `packet_gap_s` are histograms of seconds. `rows` and `busy_s` have one histogram
-    for each step phase: batch size in one step, and its duration. Packet gaps and underruns exclude background streams.
+    `stages_s`, `first_packet_s`, `gapless_s` and `packet_gap_s` are histograms of seconds. `rows` and `busy_s` have one
+    histogram for each step phase: batch size in one step, and its duration. Gapless TTFA, packet gaps and underruns
+    exclude background streams.
     Real-time factors also exclude paced streams, which flow control slows down on purpose.
     """
 
@@ -248,6 +263,7 @@ class EngineSnapshot:
     underrun_s: float
     stages_s: dict[str, HistogramValue]
     first_packet_s: HistogramValue
+    gapless_s: HistogramValue
     packet_gap_s: HistogramValue
     real_time_factor: HistogramValue
     rows: dict[str, HistogramValue]
@@ -267,6 +283,7 @@ class EngineStats:
         self._audio_s = self._text_wait_s = self._underrun_s = 0.0
         self._stages = {name: Histogram(SECONDS) for name, _, _ in STAGES}
         self._first_packet, self._gap, self._factor = Histogram(SECONDS), Histogram(SECONDS), Histogram(RATIO)
+        self._gapless = Histogram(SECONDS)
         self._rows = {phase: Histogram(ROWS) for phase in StepPhase}
         self._busy = {phase: Histogram(SECONDS) for phase in StepPhase}
 
@@ -301,6 +318,7 @@ class EngineStats:
                 return
             self._first_packet.observe(timing.first_packet_s)
             if live:
+                self._gapless.observe(timing.gapless_first_audio_s)
                 self._underruns += timing.underruns
                 self._underrun_s += timing.underrun_s
                 for earlier, later in zip(timing.packet_s, timing.packet_s[1:], strict=False):
@@ -329,6 +347,7 @@ class EngineStats:
                 underrun_s=self._underrun_s,
                 stages_s={name: each.value() for name, each in self._stages.items()},
                 first_packet_s=self._first_packet.value(),
+                gapless_s=self._gapless.value(),
                 packet_gap_s=self._gap.value(),
                 real_time_factor=self._factor.value(),
                 rows={phase.value: each.value() for phase, each in self._rows.items()},

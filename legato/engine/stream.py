@@ -158,14 +158,18 @@ class Stream:
         head = self.head()
         return head is not None and head.state is SequenceState.RUNNING and self.may_generate()
 
-    def pop_window(self, mode: WindowMode) -> list[tuple[Frame, ...]]:
-        """Remove and return the frames of the next packets; empty while no packet is complete."""
+    def pop_window(self, mode: WindowMode, first_frames: int = 0) -> list[tuple[Frame, ...]]:
+        """Remove and return the frames of the next packets; empty while no packet is complete.
+
+        `first_frames`: see `window_packets`.
+        """
         sizes = window_packets(
             self.request.packets,
             packets=self.packets,
             available=self.ready_frames(),
             ended=self.generation_over,
             mode=mode,
+            first_frames=first_frames,
         )
         frames = self._pop_frames(sum(sizes))
         return [tuple(itertools.islice(frames, size)) for size in sizes]

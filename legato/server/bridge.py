@@ -26,7 +26,7 @@ from legato.engine.stats import StreamTiming
 from legato.engine.stream import StreamEvent
 from legato.errors import GenerationError, LegatoError, StateError
 from legato.server.errors import public_error
-from legato.types import FinishReason, Packet
+from legato.types import DEFAULT_PACKET_FRAMES, FinishReason, Packet
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -290,7 +290,7 @@ class Bridge:
         """
         if ahead_frames is None:
             # At least two of the longest packets: a single packet must not exceed the limit.
-            limit_frames = max(self._ahead_frames, 2 * max(request.packet_frames))
+            limit_frames = max(self._ahead_frames, 2 * max(request.packet_frames or DEFAULT_PACKET_FRAMES))
             demand = UNLIMITED
         else:
             limit_frames = 0

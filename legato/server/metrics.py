@@ -132,6 +132,11 @@ def _histograms(snapshot: EngineSnapshot) -> Iterator[Metric]:
             "Seconds from the request to the PCM of the first packet on the host.",
             snapshot.first_packet_s,
         ),
+        (
+            "legato_gapless_first_audio_seconds",
+            "Seconds from the request to the earliest start of playback that has no gap.",
+            snapshot.gapless_s,
+        ),
         ("legato_packet_gap_seconds", "Seconds between consecutive packets of a stream.", snapshot.packet_gap_s),
         (
             "legato_real_time_factor",

@@ -84,6 +84,8 @@ def timing_json(timing: StreamTiming, *, encode_s: float = 0.0) -> dict[str, obj
     }
     if timing.packet_s:
         body["first_packet_ms"] = round(1000 * timing.first_packet_s, 3)
+        body["gapless_first_packet_ms"] = round(1000 * timing.gapless_first_audio_s, 3)
+        body["underruns"] = timing.underruns
     return body
 
 

@@ -10,6 +10,7 @@ from legato.errors import UnsupportedError
 from legato.server.state import ServerState
 from legato.session.playback import PlaybackLimits
 from legato.text.prompt import resolve_language
+from legato.types import DEFAULT_PACKET_FRAMES
 
 
 def limits_of(
@@ -22,7 +23,7 @@ def limits_of(
         buffer_ms=buffer_ms,
         lead_ms=lead_ms,
         start_ms=start_ms,
-        packet_frames=max(request.packet_frames),
+        packet_frames=max(request.packet_frames or DEFAULT_PACKET_FRAMES),
     )
 
 

@@ -138,6 +138,7 @@ class SteppedEngine:
             clock=lambda: 0.0,
             prefill_limits=config.prefill_limits,
             sample_rate_hz=rate_hz,
+            frame_audio_s=model.config.codec.frame_samples / rate_hz,
             max_batch_size=config.max_batch_size,
             adaptive=not config.deterministic,
         )

@@ -82,6 +82,7 @@ def run_stream(settle: Callable[[LateDevice], Callable[[], None]]) -> Harness:
         clock=lambda: device.now_s,
         prefill_limits=(64, 64),
         sample_rate_hz=24000,
+        frame_audio_s=0.08,
         synchronize=settle(device),
     )
     harness.runner, harness.codec_runner = context.runner, context.codec

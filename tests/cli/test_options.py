@@ -89,7 +89,7 @@ def test_old_spellings_are_hidden() -> None:
 
 
 def test_every_command_that_runs_a_model_takes_model() -> None:
-    without = {"models", "random-checkpoint", "bench", "report", "compare"}
+    without = {"models", "random-checkpoint", "bench", "report", "compare", "cluster"}
     for each in every_command():
         names = {name for parameter in each.params for name in parameter.opts}
         assert ({"--model", "-m"} <= names) == (each.name not in without), each.name

@@ -115,7 +115,7 @@ def test_sampling_defaults_come_from_the_checkpoint(model: FakeLegato) -> None:
     assert set(model.requests[0]) == {
         *("voice", "language", "instruct", "clone", "seed", "packet_frames", "max_frames", "layout")
     }
-    assert model.requests[0]["packet_frames"] == (1, 2, 4)
+    assert model.requests[0]["packet_frames"] is None
     assert model.requests[0]["layout"] is None
 
 

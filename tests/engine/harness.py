@@ -182,6 +182,7 @@ class Harness:
             clock=lambda: self.now_s,
             prefill_limits=(prefill_positions, prefill_positions),
             sample_rate_hz=rate_hz,
+            frame_audio_s=0.08,
             max_batch_size=rows,
             yield_s=yield_s,
             parked_bytes=parked_bytes,

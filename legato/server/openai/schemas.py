@@ -83,14 +83,17 @@ class SpeechOptions(BaseModel):
         default=None, gt=0, le=1, validation_alias=AliasChoices("predictor_top_p", "subtalker_top_p")
     )
     packet_frames: Annotated[list[Annotated[int, Field(ge=1, le=250)]], Field(min_length=1, max_length=16)] | None = (
-        Field(default=None, description="Frames of the first, second, ... packet; the last value repeats.")
+        Field(
+            default=None,
+            description="Frames of the first, second, ... packet; the last repeats. Default: playback without gaps.",
+        )
     )
     first_packet_frames: int | None = Field(
         default=None,
         ge=0,
         le=250,
         validation_alias=AliasChoices("first_packet_frames", "initial_codec_chunk_frames"),
-        description="Frames of the first packet; 0: the default. Alias: initial_codec_chunk_frames.",
+        description="Frames of the first packet; 0: no gaps in playback. Alias: initial_codec_chunk_frames.",
     )
     non_streaming_mode: bool | None = Field(
         default=None, description="true: all text before the first frame; false: one token per frame."

@@ -201,11 +201,11 @@ def _layout(options: SpeechOptions) -> TextLayout | None:
     return TextLayout.WHOLE if options.non_streaming_mode else TextLayout.STREAMING
 
 
-def _packet_frames(options: SpeechOptions) -> tuple[int, ...]:
-    """Packet sizes: `packet_frames` if set; else `first_packet_frames`, then larger packets; else the default."""
+def _packet_frames(options: SpeechOptions) -> tuple[int, ...] | None:
+    """Packet sizes: `packet_frames` if set; else `first_packet_frames`, then larger packets; else None (gapless)."""
     if options.packet_frames is not None:
         return tuple(options.packet_frames)
     first = options.first_packet_frames
     if not first:
-        return DEFAULT_PACKET_FRAMES
+        return None
     return (first, *(frames for frames in DEFAULT_PACKET_FRAMES[1:] if frames > first))
