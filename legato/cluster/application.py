@@ -12,7 +12,17 @@ from ray import serve
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy, RequestRouterConfig
 from ray.serve.deployment import Application
 
-from legato.cluster.load import SLOTS_METRIC, STATS_PERIOD_S, STREAMS_METRIC, replicas_needed
+from legato.cluster.load import (
+    DOWNSCALE_DELAY_S,
+    METRICS_PERIOD_S,
+    METRICS_WINDOW_S,
+    SLOTS_METRIC,
+    STATS_PERIOD_S,
+    STREAMS_METRIC,
+    TARGET_USE,
+    UPSCALE_DELAY_S,
+    replicas_needed,
+)
 from legato.cluster.settings import ReplicaSettings
 from legato.errors import ConfigError, InputError
 
@@ -21,8 +31,6 @@ MAX_ONGOING_REQUESTS = 10_000
 HEALTH_PERIOD_S = 2.0
 SHUTDOWN_MARGIN_S = 10.0
 """Time after `drain_s` for farewell messages and for closing the engines."""
-TARGET_USE = 0.7
-"""Autoscaling keeps this share of the slots in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +88,10 @@ def application(settings: ReplicaSettings, scale: Scale) -> Application:
             min_replicas=scale.replicas,
             max_replicas=scale.max_replicas,
             policy=AutoscalingPolicy(policy_function=scale_by_streams),
-            upscale_delay_s=2.0,
-            downscale_delay_s=120.0,
+            metrics_interval_s=METRICS_PERIOD_S,
+            look_back_period_s=METRICS_WINDOW_S,
+            upscale_delay_s=UPSCALE_DELAY_S,
+            downscale_delay_s=DOWNSCALE_DELAY_S,
         )
     bound: Application = serve.deployment(serve.ingress()(Replica)).options(**options).bind(settings)
     return bound

@@ -21,6 +21,11 @@ CHOICE_S = 5.0
 """Longest normal time between the choice of a replica and the sending of the request."""
 STREAMS_METRIC, SLOTS_METRIC = "legato_streams", "legato_slots"
 """Names of the values that replicas report for autoscaling."""
+METRICS_PERIOD_S, METRICS_WINDOW_S = 1.0, 5.0
+"""Period and averaging window of these values. Serve's defaults, 10 and 30 s, react to a burst about 20 s later."""
+UPSCALE_DELAY_S, DOWNSCALE_DELAY_S = 2.0, 120.0
+TARGET_USE = 0.7
+"""Autoscaling keeps this share of the slots in use."""
 REQUEST_PATH = re.compile(r"/v1/requests/req_([0-9a-z]+)-")
 """Path of a later question about a request; its id names the replica."""
 
