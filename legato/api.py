@@ -23,7 +23,6 @@ from legato.backends.fingerprint import NumericsFingerprint, numerics_fingerprin
 from legato.backends.select import load_backend
 from legato.config.deprecation import accept_old_names
 from legato.config.engine import EngineConfig
-from legato.config.quantization import NONE
 from legato.engine.engine import Engine
 from legato.engine.flow_control import BACKGROUND, UNLIMITED, FlowControl
 from legato.engine.frontend import create_front_end
@@ -295,7 +294,7 @@ def load(
     device: str = "cpu",
     dtype: str = "auto",
     codec_dtype: str = "auto",
-    quant: str = NONE,
+    quant: str | None = None,
     config: EngineConfig | None = None,
     max_num_seqs: int | None = None,
     max_seq_len: int | None = None,
@@ -312,8 +311,10 @@ def load(
         revision: Branch, tag or commit of a model on the hub; default: main.
         device: "cpu", "cuda" or "cuda:N".
         dtype: "float32", "bfloat16" or "auto" (float32 on a CPU, bfloat16 on CUDA), for talker and code predictor.
-        codec_dtype: The same for the codec; "auto" is float32.
-        quant: "none", "int8", "int4" or "auto": quantization of the weights of talker and code predictor.
+        codec_dtype: The same for the codec; "auto" is float32, or with default quantization bfloat16 on CPUs that
+            multiply it.
+        quant: "none", "int8", "int4" or "auto": quantization of the weights of talker and code predictor. None is
+            "auto" on a CPU for checkpoints of 0.6B and more, else "none".
         config: All settings of the engine. The arguments below set one field each and cannot be combined with it.
         max_num_seqs: Streams that generate at the same time.
         max_seq_len: Prompt positions and frames of one sequence.

@@ -106,7 +106,7 @@ def test_install_metadata_has_licence_and_command(installed: Path) -> None:
 def test_installed_size_is_bounded(installed: Path) -> None:
     code = sum(path.stat().st_size for path in (installed / "legato").rglob("*.py"))
     everything = sum(path.stat().st_size for path in installed.rglob("*") if path.is_file())
-    assert code < 1_700_000  # 1.57 MB
+    assert code < 1_800_000  # 1.75 MB
     assert everything < 60_000_000
 
 

@@ -6,6 +6,7 @@ The CPU kernels are used where they are available, PyTorch everywhere else.
 from __future__ import annotations
 
 import ctypes
+import platform
 import re
 import sys
 from pathlib import Path
@@ -14,9 +15,9 @@ from legato.backends.base import Backend
 from legato.backends.cpu.backend import CpuBackend
 from legato.backends.torch import TorchBackend
 from legato.backends.torch_quantized import TorchKernels
-from legato.config.quantization import NONE
+from legato.config.cpus import cpu_name_and_flags, kernel_instructions
 from legato.errors import InputError
-from legato.kernels.codec_library import codec_library
+from legato.kernels.codec_library import CodecLibrary, codec_library
 from legato.kernels.library import Library, library
 from legato.weights.loading import DTYPES, LoadedModel, ProgressCallback, load_model
 
@@ -30,14 +31,15 @@ def load_backend(
     device: str = "cpu",
     dtype: str = AUTO,
     codec_dtype: str = AUTO,
-    quant: str = NONE,
+    quant: str | None = None,
     keep_reference: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Backend:
     """Load the checkpoint in `folder` and build its backend. No engine is started.
 
     `dtype` of talker and code predictor, `codec_dtype` of the codec: "float32", "bfloat16" or "auto" (float32; on CUDA
-    bfloat16 for talker and code predictor). `quant`: see `load_model`. Reference weights that the backend executes from
+    bfloat16 for talker and code predictor; the codec with weights that are quantized by default: bfloat16 on CPUs that
+    multiply it). `quant`: see `load_model`; None is the default. Reference weights that the backend executes from
     copies of its own are released unless `keep_reference`, which verification needs. Raises `InputError` for an unknown
     device or dtype, and the errors of `load_model`.
     """
@@ -45,10 +47,11 @@ def load_backend(
     model = load_model(
         folder,
         talker_dtype=resolve_dtype("dtype", dtype, default="float32" if device == "cpu" else "bfloat16"),
-        codec_dtype=resolve_dtype("codec_dtype", codec_dtype, default="float32"),
+        codec_dtype=None if codec_dtype == AUTO else resolve_dtype("codec_dtype", codec_dtype, default="float32"),
         device=device,
         quant=quant,
         fast_int8=has_fast_int8(),
+        fast_bf16=has_fast_bf16(),
         progress=progress,
     )
     backend = build_backend(model)
@@ -84,6 +87,12 @@ def return_freed_memory() -> None:
 def has_fast_int8() -> bool:
     """Whether int8 matmuls are faster than bfloat16 ones on this machine, with the C kernels or PyTorch's."""
     return isinstance(library(), Library) or TorchKernels.detect().int8
+
+
+def has_fast_bf16() -> bool:
+    """Whether the CPU multiplies bfloat16, with the C kernels of the codec."""
+    instructions = kernel_instructions(cpu_name_and_flags()[1], platform.machine())
+    return isinstance(codec_library(), CodecLibrary) and "BF16" in instructions.split()
 
 
 def check_device(device: str) -> None:

@@ -18,7 +18,7 @@ Examples:
   legato cluster serve --address auto --replicas 8        on the nodes of a running Ray cluster
   legato cluster config --replicas 8 -o legato.yaml       a file for `serve deploy` and KubeRay
 
-Needs: pip install ".[cluster]". docs/cluster.md is the guide.
+Needs: pip install ".[server,cluster]". docs/cluster.md is the guide.
 """
 
 

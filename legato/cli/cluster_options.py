@@ -62,7 +62,7 @@ def require_ray() -> None:
     """Raise `UnsupportedError` with the remedy if Ray is not installed."""
     require_server("legato cluster")
     if find_spec("ray") is None:
-        raise UnsupportedError('legato cluster requires Ray: pip install ".[cluster]"')
+        raise UnsupportedError('legato cluster requires Ray: pip install ".[server,cluster]"')
 
 
 def cluster_options(command: Callable[..., object]) -> Callable[..., object]:

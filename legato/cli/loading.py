@@ -102,8 +102,10 @@ def load_engine(options: ModelOptions, engine: EngineOptions) -> Legato:
     finally:
         progress.clear()
     note(loaded_line(options, tts.backend))
-    if is_verbose() or options.quant != NONE or not _is_fully_native(tts.backend):
+    if is_verbose() or options.quant not in (None, NONE) or not _is_fully_native(tts.backend):
         print_backend_notes(tts.backend)
+    elif tts.backend.model.quant_note:
+        note(tts.backend.model.quant_note)
     return tts
 
 

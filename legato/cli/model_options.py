@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from legato.cli.options import Command, Decorator, add_options, option_group, renamed_option
-from legato.config.quantization import CHOICES, NONE
+from legato.config.quantization import CHOICES
 
 DTYPES = ("auto", "float32", "bfloat16")
 DEFAULT_MODEL = "embedded"
@@ -22,14 +22,14 @@ _MODEL_HELP = "Model: embedded (the voice in this package), a checkpoint folder,
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """Which model to load and how to run it. `threads` None means the default of `cpus.default_threads`."""
+    """Which model to load and how to run it. `threads` None: see `cpus.default_threads`; `quant` None: the default."""
 
     model: str
     device: str
     dtype: str
     codec_dtype: str
     threads: int | None
-    quant: str
+    quant: str | None
     revision: str | None = None
     """Branch, tag or commit of a model on the hub; None is the latest."""
 
@@ -65,7 +65,7 @@ _RUN_OPTIONS = (
         type=click.Choice(DTYPES),
         default="auto",
         show_default=True,
-        help="Dtype of the codec; auto is float32.",
+        help="Dtype of the codec; auto is float32, or with default quantization bfloat16 on CPUs that multiply it.",
     ),
     click.option(
         "--threads",
@@ -75,8 +75,7 @@ _RUN_OPTIONS = (
     click.option(
         "--quant",
         type=click.Choice(CHOICES),
-        default=NONE,
-        show_default=True,
+        show_default="auto on a CPU for checkpoints of 0.6B and more, else none",
         help="Quantize the weights of talker and code predictor while loading (CPU); auto chooses the fastest mode for "
         "this CPU. Not needed for checkpoints of `legato quantize`.",
     ),

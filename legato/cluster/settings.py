@@ -32,7 +32,7 @@ class ModelSettings:
     device: str = "cpu"
     dtype: str = "auto"
     codec_dtype: str = "auto"
-    quant: str = "none"
+    quant: str | None = None
 
     @property
     def model_id(self) -> str:

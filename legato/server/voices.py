@@ -136,7 +136,8 @@ class VoiceFolder:
             with self._lock:
                 old = self._find_by_name(voice.name)
                 full = old is None and len(self._voices) >= self._limit
-            if began is not None and old not in (began.voice, voice):
+            expected = began.voice.id if began is not None and began.voice is not None else None
+            if began is not None and (old.id if old is not None else None) not in (expected, voice.id):
                 raise ApiError(
                     409,
                     "voice_conflict",

@@ -31,7 +31,7 @@ from legato.models.talker.backbone import Talker
 from legato.weights import name_mapping as names
 from legato.weights.meta_init import empty_modules
 from legato.weights.progress import Progress, ProgressCallback
-from legato.weights.quantization import choose_quantization, quantize_modules, quantized_names
+from legato.weights.quantization import QuantChoice, choose_quantization, is_large, quantize_modules, quantized_names
 from legato.weights.safetensors_reader import STORED_BYTES, StoredTensors, weight_files
 from legato.weights.size_check import check_codec_sizes, check_main_sizes
 
@@ -100,37 +100,37 @@ def load_model(
     folder: Path,
     *,
     talker_dtype: str = "float32",
-    codec_dtype: str = "float32",
+    codec_dtype: str | None = "float32",
     device: str = "cpu",
     codec_folder: Path | None = None,
-    quant: str = NONE,
+    quant: str | None = NONE,
     fast_int8: bool = True,
+    fast_bf16: bool = False,
     progress: ProgressCallback | None = None,
 ) -> LoadedModel:
     """Load the checkpoint in `folder` (`config.checkpoint` documents where its speech tokenizer may be).
 
     `talker_dtype` is that of talker and code predictor; both dtypes are "float32" or "bfloat16". `quant` quantizes
-    their weights (`weights.quantization`); a checkpoint that is stored quantized is loaded as stored. `fast_int8`:
-    whether "auto" may choose int8 (see `backends.select.has_fast_int8`). Raises `CheckpointError`, `ConfigError` or
+    their weights (`weights.quantization`); a checkpoint that is stored quantized is loaded as stored. None is the
+    default for the size of the checkpoint and the device; `codec_dtype` None is bfloat16 if the weights are quantized
+    by default and the CPU multiplies bfloat16 (`fast_bf16`), else float32. `fast_int8`: whether int8 may be chosen (see
+    `backends.select.has_fast_int8`). Raises `CheckpointError`, `ConfigError` or
     `TensorError` with the cause, and `UnsupportedError` for another dtype or mode.
     """
-    language_type, codec_type = _dtype("talker_dtype", talker_dtype), _dtype("codec_dtype", codec_dtype)
+    language_type = _dtype("talker_dtype", talker_dtype)
     config = _read_checked_config(folder, codec_folder)
-    choice = choose_quantization(quant, config.quantization, device, fast_int8=fast_int8)
+    choice = _choose_quantization(quant, config, device, fast_int8=fast_int8)
+    codec_type = _codec_dtype(codec_dtype, fast_bf16=fast_bf16 and quant is None and choice.mode != NONE)
     with empty_modules():
         talker = Talker(config.talker)
         predictor = CodePredictor(config.code_predictor, config.talker.stack.hidden_size)
         decoder = CodecDecoder(config.codec.decoder)
         speaker = SpeakerEncoder(config.speaker_encoder) if config.speaker_encoder is not None else None
-        durations = _duration_net(config)
-        encoder = None
-        if config.kind == "base" and config.codec.encoder is not None:
-            encoder = CodecEncoder(config.codec.encoder, config.codec.frame_samples)
+        durations, encoder = _duration_net(config), _codec_encoder(config)
         if config.quantization != NONE:
             talker = quantize_modules(talker, config.quantization)
             predictor = quantize_modules(predictor, config.quantization)
-    quantize_now = choice.mode if config.quantization == NONE else NONE
-    quantize = quantize_now != NONE
+    quantize = config.quantization == NONE and choice.mode != NONE
     main = [
         _language_part(names.TALKER, talker, language_type, quantize=quantize),
         _language_part(names.CODE_PREDICTOR, predictor, language_type, quantize=quantize),
@@ -143,7 +143,7 @@ def load_model(
     _load(codec, codec_location(folder, codec_folder), unused, device, progress)
     remove_identity_units(decoder.decoder)
     if quantize:
-        talker, predictor = quantize_modules(talker, quantize_now), quantize_modules(predictor, quantize_now)
+        talker, predictor = quantize_modules(talker, choice.mode), quantize_modules(predictor, choice.mode)
     return LoadedModel(
         folder=folder,
         config=config,
@@ -166,6 +166,22 @@ def _read_checked_config(folder: Path, codec_folder: Path | None) -> ModelConfig
         check_main_sizes(config, StoredTensors(stack, weight_files(folder)).shapes)
         check_codec_sizes(config.codec, StoredTensors(stack, codec_files).shapes)
     return config
+
+
+def _choose_quantization(quant: str | None, config: ModelConfig, device: str, *, fast_int8: bool) -> QuantChoice:
+    large = is_large(config.talker.stack)
+    return choose_quantization(quant, config.quantization, device, fast_int8=fast_int8, large=large)
+
+
+def _codec_dtype(codec_dtype: str | None, *, fast_bf16: bool) -> torch.dtype:
+    return _dtype("codec_dtype", codec_dtype or ("bfloat16" if fast_bf16 else "float32"))
+
+
+def _codec_encoder(config: ModelConfig) -> CodecEncoder | None:
+    """The encoder of reference recordings, which only Base checkpoints use."""
+    if config.kind != "base" or config.codec.encoder is None:
+        return None
+    return CodecEncoder(config.codec.encoder, config.codec.frame_samples)
 
 
 def _language_part(prefix: str, module: nn.Module, dtype: torch.dtype, *, quantize: bool) -> _Part:

@@ -14,6 +14,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from legato.config.model import TransformerConfig
 from legato.config.quantization import AUTO, CHOICES, INT4, INT8, NONE
 from legato.errors import UnsupportedError
 from legato.models.layers.decoder_layer import GroupedAttention
@@ -46,12 +47,30 @@ class QuantChoice:
     note: str
 
 
-def choose_quantization(requested: str, stored: str, device: str, *, fast_int8: bool) -> QuantChoice:
+LARGE_PARAMETERS = 300_000_000
+"""Checkpoints with more parameters than this in the talker's layers are quantized by default: 0.6B and 1.7B."""
+
+
+def is_large(stack: TransformerConfig) -> bool:
+    """Whether a talker with these layers is slower than playback on small machines, unless it is quantized."""
+    heads = 2 * stack.num_attention_heads + 2 * stack.num_key_value_heads
+    layer = stack.hidden_size * (heads * stack.head_dim + 3 * stack.intermediate_size)
+    return stack.num_hidden_layers * layer > LARGE_PARAMETERS
+
+
+def choose_quantization(
+    requested: str | None, stored: str, device: str, *, fast_int8: bool, large: bool = False
+) -> QuantChoice:
     """The mode for a checkpoint stored as `stored` ("none" if it is not quantized).
 
+    `requested`: None is the default, which is "auto" for `large` checkpoints on a CPU and "none" for others.
     `fast_int8`: whether this machine multiplies int8 weights faster than bfloat16 ones. Raises `UnsupportedError` for a
     mode that is not available.
     """
+    if requested is None:
+        if stored == NONE and large and fast_int8 and device.startswith("cpu"):
+            return QuantChoice(INT8, "quant int8 (the default for this size on a CPU; --quant none: unquantized)")
+        requested = NONE
     if requested not in CHOICES:
         raise UnsupportedError(f"unknown quantization {requested!r}: use {', '.join(CHOICES)}", field="quant")
     if stored != NONE and requested not in (stored, AUTO, NONE):
