@@ -19,6 +19,7 @@ PARITY_VENV := .venv-parity
 VOICE_VENV := .venv-voice
 DOCS_VENV := .venv-docs
 CLUSTER_VENV := .venv-cluster
+CLIENTS_VENV := .venv-clients
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PARITY_PIP := $(PARITY_VENV)/bin/python -m pip --disable-pip-version-check --quiet
@@ -30,18 +31,20 @@ PARITY := $(PARITY_VENV)/made.stamp
 VOICE := $(VOICE_VENV)/made.stamp
 DOCS := $(DOCS_VENV)/made.stamp
 CLUSTER := $(CLUSTER_VENV)/made.stamp
+CLIENTS := $(CLIENTS_VENV)/made.stamp
 
 # Passed through the environment, so that quotes and dollar signs in the text are preserved.
 export LEGATO_SAY_TEXT := $(value TEXT)
 
 .DEFAULT_GOAL := help
-.PHONY: help say test test-cluster test-sanitizers check format docs docs-serve parity parity-full voice clean clean-all
+.PHONY: help say test test-clients test-cluster test-sanitizers check format docs docs-serve parity parity-full voice clean clean-all
 
 help:
 	@echo 'Legato: exact streaming inference for Qwen3-TTS-class speech models'
 	@echo
 	@echo '  make say TEXT="Hello from Legato."   synthesize with the embedded voice; writes out.wav'
 	@echo '  make test                            run all tests (ARGS="-k codec -x" is passed to pytest)'
+	@echo '  make test-clients                    run clients of other projects against a server, in a separate environment'
 	@echo '  make test-cluster                    run the cluster tests, with two replicas on Ray Serve, in a separate environment'
 	@echo '  make test-sanitizers                 run the C tests of the thread pool under ASan, UBSan and TSan'
 	@echo '  make check                           check lint, formatting and types'
@@ -65,6 +68,9 @@ say: $(RUN)
 
 test: $(DEV)
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-clients: $(RUN) $(CLIENTS)
+	@$(BIN)/python -m clients.run --python $(CLIENTS_VENV)/bin/python $(ARGS)
 
 test-cluster: $(CLUSTER)
 	@$(CLUSTER_VENV)/bin/python -m pytest tests/cluster $(ARGS)
@@ -121,7 +127,7 @@ clean:
 	find legato tests parity recipes -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-all: clean
-	rm -rf $(VENV) $(PARITY_VENV) $(VOICE_VENV) $(DOCS_VENV) $(CLUSTER_VENV)
+	rm -rf $(VENV) $(PARITY_VENV) $(VOICE_VENV) $(DOCS_VENV) $(CLUSTER_VENV) $(CLIENTS_VENV) clients/npm/node_modules
 
 # --- environments ----------------------------------------------------------------------------------------------------
 
@@ -173,6 +179,15 @@ $(VOICE): recipes/embedded/requirements.txt
 	$(call install_torch,$(VOICE_VENV))
 	$(VOICE_PIP) install -r recipes/embedded/requirements.txt -e .
 	$(VOICE_PIP) install --no-deps resemblyzer==0.1.4
+	@touch $@
+
+$(CLIENTS): clients/requirements.txt clients/constraints.txt clients/npm/package.json
+	$(require_python)
+	@echo 'Creating $(CLIENTS_VENV).'
+	"$(PYTHON)" -m venv $(CLIENTS_VENV)
+	$(CLIENTS_VENV)/bin/python -m pip --disable-pip-version-check --quiet install -c clients/constraints.txt -r clients/requirements.txt
+	@if command -v npm >/dev/null; then npm install --prefix clients/npm --silent --no-audit --no-fund; else \
+	  echo 'npm was not found: the npm clients are skipped'; fi
 	@touch $@
 
 # An environment of its own: Ray brings other event loops and HTTP parsers, which uvicorn would use.

@@ -1,0 +1,1 @@
+"""Runs clients of other projects against a server of this one (`make test-clients`)."""
