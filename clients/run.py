@@ -25,7 +25,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
-PROGRAMS = ("openai_sdk", "litellm_sdk", "dashscope_sdk", "wyoming_client", "open_webui", "pipecat_pipeline")
+PROGRAMS: tuple[str, ...] = (
+    "openai_sdk",
+    "litellm_sdk",
+    "dashscope_sdk",
+    "wyoming_client",
+    "open_webui",
+    "pipecat_pipeline",
+)
 PROGRAMS += ("livekit_plugins", "realtimetts_engine")
 KNOWN_FAILURES = {("RealtimeTTS", "OpenAIEngine"): "the package needs PyAudio, and so the PortAudio library"}
 """(package, check): why it fails, if the cause is not in Legato."""
