@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from fastapi import FastAPI
 
@@ -41,6 +41,8 @@ from legato.server.warmup import warm_up
 from legato.server.web import pages
 
 log = logging.getLogger("legato.server")
+
+_NO_LIMITS = ("port", "wyoming_port")
 
 
 def create_app(tts: Legato | Mapping[str, Legato], config: ServerConfig | None = None) -> FastAPI:
@@ -118,18 +120,13 @@ def _model_aliases(engines: Mapping[str, Legato], config: ServerConfig) -> dict[
 
 
 def limits_of_server(config: ServerConfig, engine: EngineConfig) -> dict[str, float]:
-    """The limits that `/metrics` shows: numbers, bytes and seconds by the name of their setting."""
-    server: tuple[str, ...] = (
-        "client_streams",
-        "socket_utterances",
-        "connections",
-        "text_characters",
-        "body_bytes",
-        "bodies_bytes",
-    )
-    server += ("request_s", "stall_s", "idle_s", "text_s", "socket_s", "header_s", "body_s")
-    own = ("max_num_seqs", "max_queue", "yield_s", "parked_bytes")
-    return {name: getattr(config, name) for name in server} | {name: getattr(engine, name) for name in own}
+    """The limits that `/metrics` shows: all numbers of both configurations, by the name of their setting."""
+    values = {each.name: getattr(part, each.name) for part in (config, engine) for each in fields(part)}
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and name not in _NO_LIMITS
+    }
 
 
 def _add_routes(app: FastAPI) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import fields
 
 import httpx
 import numpy as np
@@ -137,3 +138,14 @@ def test_loud_samples_are_clipped_and_non_finite_samples_rejected() -> None:
     for bad in (float("nan"), float("inf")):
         with pytest.raises(NonFiniteError):
             StreamEncoder(AudioFormat.PCM, 24_000, 24_000, patchable=False).encode(packet([bad]))
+
+
+def test_every_limit_of_server_and_engine_is_shown(speaker: Running) -> None:
+    metrics = speaker.client().metrics()
+    for part in (speaker.state.config, speaker.tts.config):
+        for setting in fields(part):
+            value = getattr(part, setting.name)
+            if setting.name.endswith("port") or isinstance(value, bool) or not isinstance(value, int | float):
+                assert f'legato_limit{{limit="{setting.name}"}}' not in metrics
+            else:
+                assert metric(metrics, f'legato_limit{{limit="{setting.name}"}}') == value, setting.name
